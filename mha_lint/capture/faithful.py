@@ -1,0 +1,121 @@
+"""Does the recording compute what the module computes, on inputs that it was not recorded with?
+
+On the recorded inputs any recording does: values that numpy, ``.item()`` or a thread computed stand
+in it as constants. So the module and the replay are both given fresh inputs, and compared.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from mha_lint.capture.copies import Copied, kept_as_it_was
+from mha_lint.capture.recording import Faithfulness, Recording
+from mha_lint.capture.redraw import redrawn
+from mha_lint.capture.replay import Replay
+from mha_lint.capture.state import SEED, recordable, seeded
+from mha_lint.capture.walk import tensors_in
+
+_HALF = (torch.float16, torch.bfloat16)
+
+
+def measure(recording: Recording, start: Callable[[], Copied]) -> Faithfulness:
+    """Compare the replay of `recording` with a fresh run of a copy of its subject."""
+    constants = [recording.values[n] for n in recording.graph.find_nodes(op="get_attr")]
+    if any(x.is_meta for x in (*recording.inputs, *constants)):
+        return Faithfulness(True, 0.0, "not compared: tensors on the meta device have no values")
+    generator = torch.Generator().manual_seed(SEED + 1)
+    fresh = [redrawn(x, generator) for x in recording.inputs]
+    try:
+        fresh, expected = _run(start(), fresh)
+    except (Exception, SystemExit) as error:
+        return Faithfulness(False, math.inf, f"the module fails on other inputs: {_text(error)}")
+    if len(expected) != len(recording.outputs):
+        why = f"{len(expected)} output tensors on other inputs, {len(recording.outputs)} recorded"
+        return Faithfulness(False, math.inf, why)
+    try:
+        got = _replayed(recording, fresh)
+    except Exception as error:
+        return Faithfulness(False, math.inf, f"the replay fails on other inputs: {_text(error)}")
+    half = any(n.meta.get("dtype") in _HALF for n in recording.graph.nodes)
+    return _compared(recording, got, expected, 1e-2 if half else 1e-5)
+
+
+def _run(
+    subject: Copied, fresh: list[torch.Tensor]
+) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """Put `fresh` values into the arguments; return them as they arrived, and the outputs."""
+    found: dict[int, torch.Tensor] = {}
+    for _, x in tensors_in((subject.args, subject.kwargs)):
+        found.setdefault(id(x), x)
+    with recordable(), kept_as_it_was(subject.subject):
+        before = [x.detach().clone() for x in found.values()]
+        for x, new in zip(found.values(), fresh, strict=True):
+            _overwrite(x, new)
+        arrived = [x.detach().clone() for x in found.values()]
+        seeded(SEED)
+        result = subject.subject(*subject.args, **subject.kwargs)
+        expected = [x.detach().clone() for _, x in tensors_in(result)]
+        for x, old in zip(found.values(), before, strict=True):
+            _overwrite(x, old)  # an argument that cannot be copied is the caller's own
+        return arrived, expected
+
+
+def _overwrite(x: torch.Tensor, new: torch.Tensor) -> None:
+    try:
+        x.copy_(new)  # in place: inputs may share memory with each other
+    except RuntimeError:  # expanded tensors and inference tensors refuse
+        x.data = new.clone()
+
+
+def _replayed(recording: Recording, fresh: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Run every node in order on one stream of random numbers, as the module does."""
+    replay = Replay(recording, inputs=fresh, dtype=None)
+    with recordable():
+        seeded(SEED)
+        return replay.in_order(recording.outputs)
+
+
+def _compared(
+    recording: Recording, got: list[Any], expected: list[torch.Tensor], tolerance: float
+) -> Faithfulness:
+    worst, where = 0.0, ""
+    for name, one, two in zip(recording.output_names, got, expected, strict=True):
+        if one.shape != two.shape:
+            shapes = f"{tuple(two.shape)} on other inputs, {tuple(one.shape)} recorded"
+            why = f"output{name} has shape {shapes}"
+            return Faithfulness(False, math.inf, why)
+        error = _difference(one, two)
+        if error > worst:
+            worst, where = error, name
+    if worst <= tolerance:
+        return Faithfulness(True, worst, "replay and module agree on fresh inputs")
+    return Faithfulness(False, worst, f"on fresh inputs output{where} differs: {_cause(recording)}")
+
+
+def _difference(one: torch.Tensor, two: torch.Tensor) -> float:
+    if one.numel() == 0:
+        return 0.0
+    if one.is_complex():
+        one, two = torch.view_as_real(one), torch.view_as_real(two)
+    a, b = one.double(), two.double()
+    if bool((a.isnan() != b.isnan()).any()) or bool((a.isinf() != b.isinf()).any()):
+        return math.inf
+    a, b = (torch.nan_to_num(t, nan=0.0, posinf=0.0, neginf=0.0) for t in (a, b))
+    scale = max(float(b.abs().max()), 1e-30)
+    return float((a - b).abs().max()) / max(scale, 1.0 if scale < 1e-12 else scale)
+
+
+def _cause(recording: Recording) -> str:
+    reasons = {n.meta["tainted"] for n in recording.graph.nodes if "tainted" in n.meta}
+    if reasons:
+        return str(min(reasons))
+    return "values or sizes that depend on the input were fixed when recording"
+
+
+def _text(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0] if lines else ''}"

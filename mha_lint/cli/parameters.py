@@ -1,0 +1,51 @@
+"""The kinds of values that options take; each says in its error what it wants."""
+
+from __future__ import annotations
+
+import difflib
+
+import click
+
+from mha_lint.model.contract import EXPECTATIONS
+from mha_lint.model.finding import Severity
+
+
+def codes(text: str) -> tuple[str, ...]:
+    """Return the comma-separated rule codes, prefixes or ALL of `text`, in capitals."""
+    found = tuple(code.strip().upper() for code in text.split(",") if code.strip())
+    if not found:
+        raise click.BadParameter("names no rule; give codes as MHA201,MHA3 or ALL")
+    return found
+
+
+def code_level(text: str) -> tuple[str, Severity]:
+    """Return the rule code (or prefix) and severity of ``MHA201=note``."""
+    code, _, level = text.partition("=")
+    levels = [s.value for s in Severity]
+    if not code.strip() or level.strip() not in levels:
+        form = f"CODE=LEVEL with LEVEL one of {', '.join(levels)}"
+        raise click.BadParameter(f"{text!r} is not of the form {form}")
+    return code.strip().upper(), Severity(level.strip())
+
+
+def pattern_codes(text: str) -> tuple[str, tuple[str, ...]]:
+    """Return the glob pattern and the codes of ``tests/*.py:MHA201,MHA3``."""
+    pattern, _, listed = text.rpartition(":")
+    if not pattern or not listed.strip(" ,"):
+        raise click.BadParameter(f"{text!r} is not of the form PATTERN:CODE,CODE")
+    return pattern, codes(listed)
+
+
+def expectation(text: str) -> str:
+    """Return `text` if it is a word of the contract."""
+    if text not in EXPECTATIONS:
+        raise click.BadParameter(unknown_expectation(text))
+    return text
+
+
+def unknown_expectation(word: str) -> str:
+    """Return the error for a word that is no expectation."""
+    near = difflib.get_close_matches(word, EXPECTATIONS, n=2, cutoff=0.6)
+    if near:
+        return f"unknown expectation {word!r}; did you mean {' or '.join(near)}?"
+    return f"unknown expectation {word!r}; it is one of {', '.join(EXPECTATIONS)}"

@@ -1,0 +1,225 @@
+"""Bring the tensors of a site into the oracle's order of axes: groups, rows, columns."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from mha_lint.capture import Replay
+from mha_lint.facts.bench import Bench
+from mha_lint.facts.gain import contraction_gain
+from mha_lint.facts.heads import input_head_axes, shared_head_axes
+from mha_lint.oracle import Native, Operand
+from mha_lint.sites.operand import Operand as SiteOperand
+from mha_lint.sites.site import Site
+from mha_lint.sites.trace import distinct
+
+
+class NotArrangedError(Exception):
+    """The site cannot be brought into the oracle's order; the text says why."""
+
+
+@dataclass(slots=True)
+class Arranged:
+    """One site (or one member) in the oracle's order; see `mha_lint.oracle.data` for the axes."""
+
+    q: Operand
+    k: Operand
+    v: Operand
+    raw: Tensor
+    logits: Tensor
+    additive: Tensor
+    weights: Tensor
+    context: Tensor
+    native: Native | None
+
+
+def arrange(bench: Bench, site: Site, replay: Replay) -> Arranged:
+    """Return the tensors of `site` as `replay` computes them.
+
+    Raises:
+        NotArrangedError: heads or positions are mixed on the way, so that there is no such order.
+    """
+    if site.score is None or site.q is None or site.k is None or site.to_logits is None:
+        raise NotArrangedError("the scores are no product of queries and keys")
+    scores = replay.base(site.scores)
+    order = (*site.group_axes, *site.row_axes, *site.key_axes)
+    sizes = [
+        math.prod(scores.shape[a] for a in axes)
+        for axes in (site.group_axes, site.row_axes, site.key_axes)
+    ]
+    place = torch.arange(scores.numel()).reshape(sizes)
+    canonical = torch.empty(scores.numel(), dtype=torch.long)
+    natural = torch.arange(scores.numel()).reshape(scores.shape).permute(order).reshape(-1)
+    canonical[natural] = place.reshape(-1)
+    logits_index = _inverse(
+        bench.finder.unmasked_index(site), tuple(scores.shape), canonical, sizes
+    )
+    weights_index = _inverse(site.origin, tuple(scores.shape), canonical, sizes)
+    q = _score_operand(site, replay, left=not site.key_left, rows=site.row_axes)
+    k = _score_operand(site, replay, left=site.key_left, rows=site.key_axes)
+    logits = replay.base(site.normaliser.logits)
+    raw = q @ k.transpose(-1, -2)
+    back = torch.empty_like(raw).reshape(-1)
+    back[natural] = raw.reshape(-1)
+    alpha = contraction_gain(bench, site) or 1.0
+    rest = scores - alpha * back.reshape(scores.shape)
+    if site.normaliser.logits is site.scores:
+        without = rest
+    else:
+        (without,) = replay.run([site.normaliser.logits], {site.scores: rest})
+    weights = replay.base(site.weights)
+    v, context = _value_side(site, replay, weights_index)
+    full = logits.reshape(-1)
+    extra = logits.numel() > raw.numel()
+    return Arranged(
+        q=_operand(bench, site.q, q, replay),
+        k=_operand(bench, site.k, k, replay),
+        v=_operand(bench, site.v, v, replay),
+        raw=raw,
+        logits=full[logits_index],
+        additive=without.reshape(-1)[logits_index],
+        weights=weights.reshape(-1)[weights_index],
+        context=context,
+        native=Native(logits, logits_index) if extra else None,
+    )
+
+
+def _inverse(
+    index: tuple[Tensor, ...], shape: tuple[int, ...], canonical: Tensor, sizes: list[int]
+) -> Tensor:
+    """Return (G, T_q, T_k): the flat element that came from each score."""
+    if any(bool((i < 0).any()) for i in index) and math.prod(index[0].shape) == math.prod(sizes):
+        raise NotArrangedError("where some scores end up is hidden by the mask")
+    flat = torch.zeros_like(index[0])
+    known = torch.ones_like(index[0], dtype=torch.bool)
+    for n, one in zip(shape, index, strict=True):
+        flat = flat * n + one.clamp(min=0)
+        known &= one >= 0
+    out = torch.full((math.prod(sizes),), -1, dtype=torch.long)
+    elements = torch.arange(flat.numel())[known.reshape(-1)]
+    out[canonical[flat.reshape(-1)[known.reshape(-1)]]] = elements
+    if bool((out < 0).any()):
+        raise NotArrangedError("the heads are mixed between scores and weights")
+    return out.reshape(sizes)
+
+
+def _score_operand(site: Site, replay: Replay, *, left: bool, rows: tuple[int, ...]) -> Tensor:
+    """Return q or k as (G, R, D)."""
+    score = site.score
+    assert score is not None
+    node, labels = score.side(left)
+    value = replay.base(node)
+    scores = replay.base(site.scores)
+    summed = [x for x in score.left_labels if x is not None and x in score.summed]
+    wanted: list[int | None] = [score.out_labels[a] for a in (*site.group_axes, *rows)]
+    sized = [scores.shape[a] for a in (*site.group_axes, *rows)]
+    tensor: Tensor = value
+    axes: list[int] = []
+    shape: list[int] = []
+    for label, n in zip(wanted, sized, strict=True):
+        if label is not None and label in labels:
+            axes.append(labels.index(label))
+            shape.append(n)
+        else:
+            shape.append(1)
+    features = [labels.index(x) for x in summed]
+    rest = [a for a in range(value.dim()) if a not in axes and a not in features]
+    tensor = tensor.permute(*axes, *features, *rest)
+    for _ in rest:
+        tensor = tensor.select(-1, 0)
+    d = math.prod(value.shape[a] for a in features)
+    tensor = tensor.reshape(*shape, d).expand(*sized, d)
+    groups = math.prod(sized[: len(site.group_axes)])
+    return tensor.reshape(groups, -1, d)
+
+
+def _value_side(site: Site, replay: Replay, weights_index: Tensor) -> tuple[Tensor, Tensor]:
+    """Return v (G, T_k, d_v) and context (G, T_q, d_v)."""
+    weights, wlabels = site.value.side(site.weights_left)
+    node, vlabels = site.value.side(not site.weights_left)
+    shape = tuple(replay.base(weights).shape)
+    v = replay.base(node)
+    free = [
+        i
+        for i, x in enumerate(vlabels)
+        if x is not None and x in site.value.free(not site.weights_left)
+    ]
+    out = replay.base(site.context)
+    out_free = [site.value.out_labels.index(vlabels[i]) for i in free]
+    return (
+        _gathered(v, vlabels, wlabels, weights_index[:, 0, :], shape, free),
+        _gathered(out, site.value.out_labels, wlabels, weights_index[:, :, 0], shape, out_free),
+    )
+
+
+def _gathered(
+    value: Tensor,
+    labels: tuple[int | None, ...],
+    wlabels: tuple[int | None, ...],
+    flat: Tensor,
+    shape: tuple[int, ...],
+    free: list[int],
+) -> Tensor:
+    """Read `value` at the places of the weights `flat` (G, R), its `free` axes last."""
+    unravelled: list[Tensor] = []
+    rest = flat
+    for n in reversed(shape):
+        unravelled.append(rest % n)
+        rest = rest // n
+    unravelled.reverse()
+    moved = value.permute(*[a for a in range(value.dim()) if a not in free], *free)
+    at: list[Tensor] = []
+    for axis, label in enumerate(labels):
+        if axis in free:
+            continue
+        if label is not None and label in wlabels and value.shape[axis] > 1:
+            at.append(unravelled[wlabels.index(label)])
+        else:
+            at.append(torch.zeros_like(flat))
+    picked = moved[tuple(at)] if at else moved.expand(*flat.shape, *moved.shape)
+    return picked.reshape(*flat.shape, -1)
+
+
+def _operand(bench: Bench, operand: SiteOperand, value: Tensor, replay: Replay) -> Operand:
+    source, traced = operand.source, operand.trace
+    if source is None or traced is None or source.kind != "projection":
+        return Operand(value)
+    arranged = source_tensor(bench, operand, replay.base(source.node))
+    used = _used_channels(operand)
+    if used is not None and len(used) < arranged.shape[-1]:
+        arranged = arranged[..., used]  # the part of a fused projection that is this operand's
+    opaque = (
+        None
+        if traced.all_clean
+        else "channels are mixed between projection and product (a rotation or a norm)"
+    )
+    return Operand(value, arranged, None, opaque)
+
+
+def _used_channels(operand: SiteOperand) -> list[int] | None:
+    """Return the channels of the source that the operand reads, where that is known exactly."""
+    source, traced = operand.source, operand.trace
+    if source is None or traced is None or len(source.channel_axes) != 1:
+        return None
+    axis = source.channel_axes[0]
+    if not traced.clean[axis]:
+        return None
+    return distinct(traced.index[axis][traced.responds])
+
+
+def source_tensor(bench: Bench, operand: SiteOperand, value: Tensor) -> Tensor:
+    """Return a projection's output as (B, T, C)."""
+    source = operand.source
+    assert source is not None
+    heads = (*shared_head_axes(bench, operand), *input_head_axes(operand))
+    positions = [a for a in source.data_axes if a in operand.position_axes and a not in heads]
+    samples = [a for a in source.data_axes if a not in positions and a not in heads]
+    if not positions and len(samples) > 1:
+        samples, positions = samples[:1], samples[1:]
+    channels = (*heads, *source.channel_axes)
+    sizes = [math.prod(value.shape[a] for a in axes) for axes in (samples, positions, channels)]
+    return value.permute(*samples, *positions, *channels).reshape(sizes)

@@ -1,0 +1,262 @@
+"""Hand each site to the oracle as data, with the module's own weights, and take its verdict."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from mha_lint.capture import Replay
+from mha_lint.engine.arrange import Arranged, NotArrangedError, arrange, source_tensor
+from mha_lint.facts.bench import Bench
+from mha_lint.facts.heads import measure_dims
+from mha_lint.facts.output import OutputPath, output_path
+from mha_lint.facts.subject import Measurement
+from mha_lint.model.facts import Kind, Known, SiteFacts
+from mha_lint.model.report import CrossCheck
+from mha_lint.model.settings import Settings
+from mha_lint.oracle import Native, Operand, SiteData, Verdict, compare, named_scales
+from mha_lint.sites.dependence import op
+from mha_lint.sites.site import Site
+from mha_lint.sites.trace import trace, varies_along
+
+
+@dataclass(slots=True)
+class CheckedSite:
+    """The oracle's verdict on one site, and the row of the report."""
+
+    verdict: Verdict
+    report: CrossCheck
+
+
+def cross_check(measured: Measurement, settings: Settings) -> list[CheckedSite]:
+    """Compare every site with the reference: own weights first, other sizes as the second opinion."""
+    device = device_of(settings.device)
+    own = Replay(measured.bench.recording, seed=3)
+    out: list[CheckedSite] = []
+    for index, facts in enumerate(measured.facts.sites):
+        first = _data(measured.bench, index, own, measured.paths[index], facts)
+        second = _second(measured, index, facts)
+        try:
+            verdict = compare(first, second, device=device)
+            if verdict.unexplained and second is not None:
+                # What one size cannot tell must not make the other one a mystery.
+                alone = compare(first, device=device)
+                verdict = verdict if alone.unexplained else alone
+        except (RuntimeError, IndexError, ValueError) as error:
+            verdict = Verdict(
+                "skipped", explanation=f"the comparison failed: {type(error).__name__}: {error}"
+            )
+        out.append(CheckedSite(verdict, _row(facts, verdict, device)))
+    return out
+
+
+def device_of(name: str) -> str:
+    """Return the device to compare on: "auto" is CUDA where there is one."""
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    return name
+
+
+def _row(facts: SiteFacts, verdict: Verdict, device: str) -> CrossCheck:
+    return CrossCheck(
+        site=facts.info.id,
+        verdict=verdict.verdict,
+        departs_at=verdict.departs_at,
+        device=device,
+        dtype="float64",
+        max_abs_error=_one_digit(verdict.max_abs_error),
+        tolerance=_one_digit(verdict.tolerance),
+        explanation=verdict.explanation,
+    )
+
+
+def _one_digit(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.0e}")
+
+
+def _second(measured: Measurement, index: int, facts: SiteFacts) -> SiteData | None:
+    if measured.second is None:
+        return _data(measured.bench, index, measured.bench.replay, measured.paths[index], facts)
+    bench = measured.second.bench
+    return _data(bench, index, bench.replay, output_path(bench, bench.sites[index]), facts)
+
+
+def _data(bench: Bench, index: int, replay: Replay, path: OutputPath, facts: SiteFacts) -> SiteData:
+    site = bench.sites[index]
+    if site.kind not in (Kind.SELF, Kind.CROSS):
+        return _skipped(f"{site.kind} attention has no reference in multi-head attention")
+    dims = measure_dims(bench, site)
+    if not isinstance(dims, Known):
+        return _skipped(dims.why)
+    at = dims.value
+    try:
+        parts = [arrange(bench, member, replay) for member in site.all]
+        whole = _joined(parts)
+        merged, weight, bias, output = _output_side(bench, site, path, replay)
+    except NotArrangedError as error:
+        return _skipped(str(error))
+    except (RuntimeError, IndexError) as error:
+        return _skipped(f"its tensors could not be brought into one order: {error}")
+    v = _with_due(bench, site, whole.v, replay, facts)
+    return SiteData(
+        q=whole.q,
+        k=whole.k,
+        v=v,
+        heads=at.num_heads,
+        kv_heads=at.num_kv_heads,
+        batch=at.batch,
+        head_dim=at.head_dim,
+        d_model=at.d_model,
+        raw=whole.raw,
+        logits=whole.logits,
+        weights=whole.weights,
+        context=whole.context,
+        additive=whole.additive,
+        merged=merged,
+        output_weight=weight,
+        output_bias=bias,
+        output=output,
+        native=whole.native,
+        named_scales=named_scales(
+            head_dim=at.head_dim, d_model=at.d_model, num_heads=at.num_heads, t_k=at.t_k,
+            num_kv_heads=at.num_kv_heads,
+        ),
+        expected_scale=_expected(facts, at.head_dim),
+    )  # fmt: skip
+
+
+def _expected(facts: SiteFacts, head_dim: int) -> float | None:
+    """Return the scale that is due, None where a design of its own makes none due."""
+    if not isinstance(facts.scale, Known):
+        return None
+    scale = facts.scale.value
+    own = scale.normalised or scale.learned or scale.stated is not None or scale.folded is not None
+    if own or scale.terms > 1:
+        return None
+    return float(head_dim**-0.5)
+
+
+def _skipped(why: str) -> SiteData:
+    empty = torch.zeros(0)
+    none = Operand(empty)
+    return SiteData(
+        none, none, none, heads=0, kv_heads=0, batch=0, head_dim=0, d_model=0,
+        raw=empty, logits=empty, weights=empty, context=empty, reason_skip=why,
+    )  # fmt: skip
+
+
+def _joined(parts: list[Arranged]) -> Arranged:
+    """Join the members of a loop over heads: groups one after the other, sources side by side."""
+    if len(parts) == 1:
+        return parts[0]
+
+    def cat(name: str) -> Tensor:
+        return torch.cat([getattr(p, name) for p in parts])
+
+    def operand(name: str) -> Operand:
+        own = [getattr(p, name) for p in parts]
+        sources = [o.source for o in own]
+        opaque = next((o.opaque for o in own if o.opaque), None)
+        value = torch.cat([o.value for o in own])
+        if any(s is None for s in sources) or len({s.shape[:2] for s in sources}) > 1:
+            return Operand(value, None, None, opaque)
+        return Operand(value, torch.cat(sources, -1), None, opaque)
+
+    return Arranged(
+        operand("q"), operand("k"), operand("v"), cat("raw"), cat("logits"), cat("additive"),
+        cat("weights"), cat("context"), None if all(p.native is None for p in parts) else _no_native(),
+    )  # fmt: skip
+
+
+def _no_native() -> Native | None:
+    raise NotArrangedError("sinks in a loop over heads")
+
+
+def _output_side(
+    bench: Bench, site: Site, path: OutputPath, replay: Replay
+) -> tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
+    """Return merged (B, T, C), the output projection (D, C), its bias (D,), and its output (B, T, D)."""
+    merged_value = replay.base(path.merged)
+    if not isinstance(merged_value, Tensor) or not path.features:
+        return None, None, None, None
+    outer = [a for a in range(merged_value.dim()) if a not in path.features]
+    rows = _row_axes(bench, site, path, outer)
+    samples = [a for a in outer if a not in rows]
+
+    def ordered(value: Tensor, features: tuple[int, ...]) -> Tensor:
+        sizes = [math.prod(value.shape[a] for a in axes) for axes in (samples, rows, features)]
+        return value.permute(*samples, *rows, *features).reshape(sizes)
+
+    merged = ordered(merged_value, path.features)
+    if path.map is None:
+        return merged, None, None, None
+    weight, bias = _weight(bench, path, replay)
+    output = replay.base(path.map.call)
+    channel = path.map.channel_axes
+    if weight is None or output.dim() != merged_value.dim() or channel != path.features:
+        return merged, None, None, None
+    return merged, weight, bias, ordered(output, channel)
+
+
+def _row_axes(bench: Bench, site: Site, path: OutputPath, outer: list[int]) -> list[int]:
+    traced = trace(bench.replay, site.all[0].context, path.merged)
+    labels = site.all[0].value.out_labels
+    free = site.all[0].value.free(site.all[0].weights_left)
+    context_rows = [i for i, x in enumerate(labels) if x is not None and x in free]
+    rows = [a for a in outer if any(varies_along(traced.index[r], a) for r in context_rows)]
+    if not rows or len(rows) == len(outer):
+        return outer[1:] if len(outer) > 1 else outer
+    return rows
+
+
+def _weight(bench: Bench, path: OutputPath, replay: Replay) -> tuple[Tensor | None, Tensor | None]:
+    assert path.map is not None
+    node = path.map.call
+    found = bench.finder.sources.learned_map(node)
+    if found is None:
+        return None, None
+    weight = replay.base(found[1])
+    name = op(node)
+    bias_node = node.args[2] if len(node.args) > 2 else node.kwargs.get("bias")
+    bias = replay.base(bias_node) if hasattr(bias_node, "op") else None  # type: ignore[arg-type]
+    if name == "linear":
+        return weight, bias
+    if name.startswith("conv") and math.prod(weight.shape[2:]) == 1:
+        return weight.reshape(weight.shape[0], -1), bias
+    if name in ("matmul", "mm", "bmm") and weight.dim() == 2:
+        return weight.T, None
+    if name == "addmm" and weight.dim() == 2:
+        return weight.T, replay.base(node.args[0])  # type: ignore[arg-type]
+    return None, None
+
+
+def _with_due(bench: Bench, site: Site, v: Operand, replay: Replay, facts: SiteFacts) -> Operand:
+    """Tell the oracle which projection V should have come through, where one lies idle."""
+    roles = facts.roles
+    if not isinstance(roles, Known) or site.members or site.v.source is None or v.source is None:
+        return v
+    if roles.value.value_is == "v" and not any("v" in pair for pair in roles.value.same):
+        return v
+    reads = site.v.source.reads
+    module = bench.recording.module
+    if reads is None or module is None or not roles.value.unused:
+        return v
+    own = dict(module.named_parameters())
+    idle = [n for n in roles.value.unused if n in own]
+    if not idle:
+        return v
+    name = next((n for n in idle if "v" in n.lower().replace("weight", "")), idle[-1])
+    weight = own[name].detach().double()
+    bias = own.get(name.removesuffix("weight") + "bias")
+    x = replay.base(reads)
+    if (
+        weight.dim() != 2
+        or x.shape[-1] != weight.shape[1]
+        or site.v.source.node.meta.get("op") != "linear"
+    ):
+        return v
+    made = x @ weight.T + (bias.detach().double() if bias is not None else 0)
+    return replace(v, due=source_tensor(bench, site.v, made))

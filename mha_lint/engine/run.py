@@ -1,0 +1,132 @@
+"""Many targets, one after the other; what one does to the process never reaches the next."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from typing import TypeAlias
+
+import torch
+
+from mha_lint.engine.target import Judged, judge_target, not_checked
+from mha_lint.model.finding import Crash
+from mha_lint.model.report import NotChecked, RunReport, Status, TargetReport
+from mha_lint.model.settings import Settings
+from mha_lint.model.target import TargetSpec
+from mha_lint.rulebook.pack import LoadedRule, builtin_pack, load_pack
+from mha_lint.rulebook.select import select_rules
+from mha_lint.targets.resolve import expand
+
+Progress: TypeAlias = Callable[[int, int, str], None]
+"""Called as (done, total, name of the target that comes next)."""
+
+
+def check(
+    specs: Sequence[TargetSpec | NotChecked], settings: Settings, progress: Progress | None = None
+) -> RunReport:
+    """Judge every target of `specs` and return what was found; user code never raises through."""
+    return _run(specs, settings, progress, rules=True)
+
+
+def inspect(specs: Sequence[TargetSpec | NotChecked], settings: Settings) -> RunReport:
+    """Return the sites of every target, with their sizes and costs, without judging them."""
+    return _run(specs, settings, None, rules=False)
+
+
+def _run(
+    specs: Sequence[TargetSpec | NotChecked],
+    settings: Settings,
+    progress: Progress | None,
+    *,
+    rules: bool,
+) -> RunReport:
+    start = time.perf_counter()
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # one thread: the same sums in the same order, so the same bytes
+    try:
+        chosen = select_rules(load_pack(builtin_pack()), settings) if rules else []
+        expanded = [
+            out
+            for one in specs
+            for out in ([one] if isinstance(one, NotChecked) else expand([one], cwd=settings.cwd))
+        ]
+        targets: list[TargetReport] = []
+        crashes: list[Crash] = []
+        for done, one in enumerate(expanded):
+            if progress is not None:
+                progress(
+                    done, len(expanded), one.text if isinstance(one, TargetSpec) else one.target
+                )
+            report, broken = _one(one, settings, chosen)
+            targets.append(report)
+            crashes += broken
+        if progress is not None:
+            progress(len(expanded), len(expanded), "")
+    finally:
+        torch.set_num_threads(threads)
+    targets = without_repeats(targets)
+    notes: list[str] = []
+    if not expanded or all(t.status is Status.NO_ATTENTION for t in targets):
+        notes.append("no attention was found")
+    return RunReport(
+        version=_version(),
+        torch=str(torch.__version__).partition("+")[0],
+        targets=tuple(targets),
+        crashes=tuple(crashes),
+        notes=tuple(notes),
+        seconds=time.perf_counter() - start,
+    )
+
+
+def _one(
+    one: TargetSpec | NotChecked, settings: Settings, rules: list[LoadedRule]
+) -> tuple[TargetReport, list[Crash]]:
+    start = time.perf_counter()
+    if isinstance(one, NotChecked):
+        return not_checked(one, None), []
+    try:
+        judged: Judged = judge_target(one, settings, rules)
+        report, crashes = judged.report, judged.crashes
+    except Exception as error:  # a bug of ours: it must neither hide the other targets nor pass
+        text = "".join(traceback.format_exception(error))
+        reason = f"mha-lint itself failed on this target: {type(error).__name__}: {error}"
+        report = not_checked(NotChecked(reason, "please report this", text), one)
+        crashes = [Crash("engine", one.text, f"{type(error).__name__}: {error}", text)]
+    return dataclasses.replace(report, seconds=time.perf_counter() - start), crashes
+
+
+def without_repeats(targets: list[TargetReport]) -> list[TargetReport]:
+    """Report a finding once: with the class it lies in, not again with each class that holds it."""
+    ranked: dict[tuple[object, ...], int] = {}
+    for index, target in enumerate(targets):
+        for one in target.findings:
+            key = (one.code, one.span)
+            inside = target.line is not None and target.path == one.span.path
+            distance = one.span.line - (target.line or 0) if inside else 10**9
+            distance = distance if distance >= 0 else 10**8
+            best = ranked.get(key)
+            if best is None or distance < _distance(targets[best], one.span.line, one.span.path):
+                ranked[key] = index
+    return [
+        dataclasses.replace(
+            t, findings=tuple(f for f in t.findings if ranked[(f.code, f.span)] == i)
+        )
+        for i, t in enumerate(targets)
+    ]
+
+
+def _distance(target: TargetReport, line: int, path: str) -> int:
+    if target.line is None or target.path != path:
+        return 10**9
+    away = line - target.line
+    return away if away >= 0 else 10**8
+
+
+def _version() -> str:
+    try:
+        return version("mha-lint")
+    except PackageNotFoundError:
+        return "0+unknown"

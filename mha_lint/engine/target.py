@@ -1,0 +1,199 @@
+"""One target through the stages: open, record, find, measure, judge, cross-check."""
+
+from __future__ import annotations
+
+import dataclasses
+import traceback
+from dataclasses import dataclass
+
+from mha_lint.capture import CaptureError, record
+from mha_lint.engine.contract import contract_of, without_expected
+from mha_lint.engine.crosscheck import CheckedSite, cross_check
+from mha_lint.engine.enclosing import judged_by_enclosing
+from mha_lint.engine.sites import site_reports
+from mha_lint.facts.bench import Bench
+from mha_lint.facts.subject import Measurement, measure
+from mha_lint.model.facts import Known, SiteFacts, SubjectFacts
+from mha_lint.model.finding import Crash, Finding, Severity, Violation
+from mha_lint.model.report import NotChecked, Status, TargetReport
+from mha_lint.model.settings import Settings
+from mha_lint.model.target import TargetSpec
+from mha_lint.oracle import confirm
+from mha_lint.rulebook.judge import Judgement, in_words, judge, relative_path
+from mha_lint.rulebook.pack import LoadedRule
+from mha_lint.targets.open import open_subject
+from mha_lint.targets.subject import Subject
+
+
+@dataclass(slots=True)
+class Judged:
+    """The report on one target and what broke on our side."""
+
+    report: TargetReport
+    crashes: list[Crash]
+
+
+def judge_target(spec: TargetSpec, settings: Settings, rules: list[LoadedRule]) -> Judged:
+    """Take `spec` through all stages; with no rules, stop behind the facts."""
+    opened = open_subject(spec, timeout=settings.timeout)
+    if isinstance(opened, NotChecked):
+        return Judged(_failed(opened, spec, settings), [])
+    subject = opened
+    try:
+        with subject.environment():
+            recording = record(
+                subject.module, subject.args, subject.kwargs, argument_names=subject.argument_names
+            )
+    except CaptureError as error:
+        detail = "".join(traceback.format_exception(error))
+        hint = "pass another call with --call" if subject.how != "stated" else ""
+        return Judged(_failed(NotChecked(str(error), hint, detail), spec, settings, subject), [])
+    bench = Bench.of(recording)
+    if not bench.sites:
+        return Judged(_no_attention(subject, spec, settings), [])
+    if not recording.faithful.ok:
+        why = (
+            f"the recording does not reproduce the module on other inputs: {recording.faithful.why}"
+        )
+        hint = "values are baked in: .item(), numpy or a custom kernel stands on the path"
+        return Judged(_failed(NotChecked(why, hint), spec, settings, subject), [])
+    measured = measure(subject, bench)
+    checked = cross_check(measured, settings) if settings.crosscheck else []
+    facts = _with_mismatches(measured.facts, checked)
+    facts = judged_by_enclosing(facts, subject, settings)
+    judgement = judge(
+        rules, facts, settings=settings, target=spec.text, confirm=_confirmer(checked)
+    )
+    contract = contract_of(subject)
+    findings = without_expected(judgement.findings, contract)
+    return Judged(
+        _report(subject, spec, settings, measured, checked, judgement, findings),
+        list(judgement.crashes),
+    )
+
+
+def _confirmer(checked: list[CheckedSite]):  # type: ignore[no-untyped-def]
+    verdicts = {c.report.site: c.verdict for c in checked}
+
+    def prove(site: str | None, violation: Violation) -> str | None:
+        said = in_words(site, violation)
+        if said is not None or violation.confirm is None:
+            return said
+        verdict = verdicts.get(site or "")
+        return confirm(verdict, violation.confirm) if verdict is not None else None
+
+    return prove
+
+
+def _with_mismatches(facts: SubjectFacts, checked: list[CheckedSite]) -> SubjectFacts:
+    """Tell the facts which sites the oracle found wrong without an explanation."""
+    sentences = tuple(
+        f"{c.report.site}: the {c.report.departs_at} depart from the reference and no known variant explains it"
+        for c, site in zip(checked, facts.sites, strict=True)
+        if c.verdict.unexplained and _plain(site)
+    )
+    return dataclasses.replace(
+        facts, crosscheck=Known(sentences, "compared stage by stage in float64")
+    )
+
+
+def _plain(site: SiteFacts) -> bool:
+    """Return whether the site is measured to be plain attention, so that a mismatch is no design.
+
+    A factor that depends on the position, a learned temperature or a normaliser of its own kind is
+    a design that the reference does not know.
+    """
+    scale, normaliser = site.scale, site.normaliser
+    return (
+        isinstance(scale, Known)
+        and not scale.value.learned
+        and isinstance(normaliser, Known)
+        and normaliser.value.function == "softmax"
+    )
+
+
+def _report(
+    subject: Subject,
+    spec: TargetSpec,
+    settings: Settings,
+    measured: Measurement,
+    checked: list[CheckedSite],
+    judgement: Judgement,
+    findings: tuple[Finding, ...],
+) -> TargetReport:
+    status = Status.UNDECIDED if judgement.undecided else Status.CHECKED
+    sites = site_reports(measured, findings, checked)
+    return TargetReport(
+        target=spec.text,
+        path=relative_path(subject.span.path, settings.cwd),
+        class_name=subject.name,
+        line=subject.span.line,
+        status=status,
+        sites=sites,
+        findings=findings,
+        undecided=judgement.undecided,
+        contract=contract_of(subject),
+        crosscheck=tuple(c.report for c in checked),
+        notes=(*_how(subject), *subject.notes),
+    )
+
+
+def _how(subject: Subject) -> tuple[str, ...]:
+    if subject.how == "stated":
+        return ()
+    origin = "as the file itself uses it" if subject.how == "usage" else "inferred"
+    return (f"built as {subject.build}, called with {subject.call} ({origin})",)
+
+
+def _no_attention(subject: Subject, spec: TargetSpec, settings: Settings) -> TargetReport:
+    status = Status.FAILED if spec.stated else Status.NO_ATTENTION
+    return TargetReport(
+        target=spec.text,
+        path=relative_path(subject.span.path, settings.cwd),
+        class_name=subject.name,
+        line=subject.span.line,
+        status=status,
+        reason="no attention was found in the recorded call",
+        hint="name another class, or pass a call that reaches the attention with --call",
+        notes=(*_how(subject), *subject.notes),
+    )
+
+
+def not_checked(failure: NotChecked, spec: TargetSpec | None) -> TargetReport:
+    """Return the report of a target that could not be judged."""
+    text = spec.text if spec is not None else failure.target
+    path = spec.path if spec is not None and spec.path is not None else text.partition("::")[0]
+    return TargetReport(
+        target=text,
+        path=path,
+        class_name=spec.qualname if spec is not None else None,
+        line=spec.line if spec is not None else None,
+        status=Status.FAILED,
+        reason=failure.reason,
+        hint=failure.hint or None,
+        detail=failure.detail,
+    )
+
+
+def _failed(
+    failure: NotChecked, spec: TargetSpec, settings: Settings, subject: Subject | None = None
+) -> TargetReport:
+    report = not_checked(failure, spec)
+    path = relative_path(report.path, settings.cwd)
+    findings: tuple[Finding, ...] = ()
+    problem = failure.problem
+    if problem is not None:
+        span = dataclasses.replace(
+            problem.span, path=relative_path(problem.span.path, settings.cwd)
+        )
+        name = {"MHA102": "indivisible-width", "MHA103": "mismatched-head-dims"}[problem.code]
+        findings = (
+            Finding(
+                code=problem.code, rule=name, severity=Severity.ERROR, message=problem.message,
+                span=span, help=problem.help, evidence=problem.evidence,
+                confirmed_by="the call raises this error",
+            ),
+        )  # fmt: skip
+    if subject is not None:
+        report = dataclasses.replace(report, line=subject.span.line, notes=_how(subject))
+    return dataclasses.replace(report, path=path, findings=findings)

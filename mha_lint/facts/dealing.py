@@ -1,0 +1,39 @@
+"""Views that deal elements out anew instead of exchanging axes."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from mha_lint.sites.trace import Trace, varies_along
+
+
+def redealt(traced: Trace, data_axes: tuple[int, ...], rows: tuple[int, ...]) -> bool:
+    """Return whether a plain view dealt elements out anew across two axes of the source.
+
+    Then two source axes change together along one row axis, and an index is not a part by row plus
+    a part by the rest (modulo the size, as windows may be rolled). Transposes, windows and axial
+    layouts keep at least the sample apart.
+    """
+    if not bool(traced.responds.all()):
+        return False
+    for row in rows:
+        moving = [
+            a for a in data_axes if traced.shape[a] > 1 and varies_along(traced.index[a], row)
+        ]
+        if len(moving) > 1 and any(
+            not _separable(traced.index[a], traced.shape[a], row) for a in moving
+        ):
+            return True
+    return False
+
+
+def _separable(index: Tensor, size: int, row: int) -> bool:
+    step = (index - index.select(row, 0).unsqueeze(row)) % size
+    for rest in range(index.dim()):
+        if (
+            rest != row
+            and index.shape[rest] > 1
+            and bool((step != step.select(rest, 0).unsqueeze(rest)).any())
+        ):
+            return False
+    return True

@@ -1,0 +1,283 @@
+"""From the context to the return: where the heads are merged, and which learned map mixes them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.fx import Node
+
+from mha_lint.facts.bench import Bench
+from mha_lint.facts.heads import head_codes
+from mha_lint.facts.places import return_after, span_in_forward, span_of
+from mha_lint.model.facts import Dims, Fact, Kind, Known, NotApplicable, OutputProjection, Unknown
+from mha_lint.sites.dependence import is_tensor, op, operands, shape
+from mha_lint.sites.site import Site
+from mha_lint.sites.source import CONVOLUTIONS, Source
+from mha_lint.sites.trace import distinct
+
+
+@dataclass(frozen=True, slots=True)
+class OutputPath:
+    """``merged``: what W_O reads, or what leaves the site when there is none. ``map``: W_O's source.
+
+    ``features``: the axes of `merged` that W_O sums over (the last one when there is none).
+    ``dead``: learned maps of the context whose result never reaches an output. ``exit``: the last
+    node before the residual or the return.
+    """
+
+    merged: Node
+    features: tuple[int, ...]
+    map: Source | None
+    mixes: bool
+    dead: tuple[Source, ...]
+    exit: Node
+    stopped_by: str
+    stop: Node | None = None
+
+
+def output_path(bench: Bench, site: Site) -> OutputPath:
+    """Follow the context of `site` to its output projection, the residual or the return."""
+    dep, sources = bench.dependence, bench.finder.sources
+    contexts = {m.context for m in site.all}
+    reads = _site_inputs(site)
+    above_reads = dep.ancestors(reads)
+    region: set[Node] = set(contexts)
+    maps: list[Source] = []
+    dead: list[Source] = []
+    exits: list[tuple[Node, str, Node | None]] = []
+    for node in bench.recording.graph.nodes:
+        inside = [n for n in operands(node) if n in region]
+        if not inside or node in region:
+            continue
+        if node.op == "output":
+            exits += [(n, "the return", None) for n in inside]
+            continue
+        if not is_tensor(bench.recording, node) and op(node) not in (
+            "split",
+            "chunk",
+            "unbind",
+            "lstm",
+            "gru",
+        ):
+            continue
+        if sources.is_mixing(node):
+            exits += [(n, "another contraction", node) for n in inside]
+            continue
+        if op(node) in ("add", "sub") and _is_residual(bench, node, region, above_reads):
+            exits += [(n, "the residual", node) for n in inside]
+            continue
+        region.add(node)
+        found = sources.learned_map(node)
+        if found is not None and found[0] in region:
+            source = sources.at(node)
+            assert source is not None
+            (maps if node in dep.live else dead).append(source)
+    for node in dep.recording.outputs:
+        if node in region:
+            exits.append((node, "the return", None))
+    live_exits = (
+        [e for e in exits if e[0] in dep.live] or exits or [(site.context, "nothing", None)]
+    )
+    moves = _head_moves(bench, site)
+    per_head_width = _vector_width(bench, site)
+    for source in maps:
+        # A map over more channels than one head has is the output projection, even where a wrong
+        # merge hands it several positions of a single head.
+        if source.in_width > per_head_width or _mixes(bench, moves, source.call):
+            return _with_map(bench, source, dead, source.call, "the output projection")
+    if maps:
+        per_head = next((e for e in live_exits if _mixes(bench, moves, e[0])), None)
+        if per_head is not None:
+            return _with_map(bench, maps[0], dead, per_head[0], per_head[1])
+    first_exit, why, stop = min(live_exits, key=lambda e: dep.order[e[0]])
+    rank = len(shape(bench.recording, first_exit)) if is_tensor(bench.recording, first_exit) else 0
+    channel = (rank - 1,) if rank else ()
+    return OutputPath(first_exit, channel, None, False, tuple(dead), first_exit, why, stop)
+
+
+def _vector_width(bench: Bench, site: Site) -> int:
+    """Return how many channels of one head a context vector holds."""
+    member = site.all[0]
+    sizes = shape(bench.recording, member.v.node)
+    width = 1
+    for axis in member.v.features:
+        width *= sizes[axis]
+    return width
+
+
+def _with_map(bench: Bench, source: Source, dead: list[Source], end: Node, why: str) -> OutputPath:
+    assert source.reads is not None
+    rank = len(shape(bench.recording, source.reads))
+    if op(source.call) in CONVOLUTIONS:
+        features: tuple[int, ...] = (rank - 1 - int(op(source.call)[4]),)
+    else:
+        found = bench.finder.sources.contraction(source.call)
+        assert found is not None
+        left = found.left is source.reads
+        _, labels = found.side(left)
+        features = tuple(i for i, x in enumerate(labels) if x in found.summed)
+    return OutputPath(source.reads, features, source, True, tuple(dead), end, why)
+
+
+def _site_inputs(site: Site) -> list[Node]:
+    found: list[Node] = []
+    for member in site.all:
+        for operand in (member.q, member.k, member.v):
+            if operand is not None:
+                found += [
+                    s.reads if s.reads is not None else s.node
+                    for s in operand.sources
+                    if s.kind != "learned"
+                ]
+    return found
+
+
+def _is_residual(bench: Bench, node: Node, region: set[Node], above_reads: set[Node]) -> bool:
+    """Return whether `node` adds the site's own input (a skip connection) to the context."""
+    for other in operands(node):
+        if other in region or not bench.dependence.on_data(other):
+            continue
+        if other in above_reads:
+            return True
+    return False
+
+
+def _head_moves(bench: Bench, site: Site) -> list[dict[Node, Tensor]]:
+    """Return substitutions that move the context of one head each (two heads suffice)."""
+    generator = torch.Generator().manual_seed(17)
+    moves: list[dict[Node, Tensor]] = []
+    if site.members:
+        for member in (site.members[0], site.members[-1]):
+            base = bench.replay.base(member.context)
+            noise = torch.randn(base.shape, generator=generator, dtype=base.dtype)
+            moves.append({member.context: base + noise})
+        return moves
+    ids = context_heads(bench, site)
+    if ids is None:
+        return moves
+    base = bench.replay.base(site.context)
+    noise = torch.randn(base.shape, generator=generator, dtype=base.dtype)
+    known = [i for i in distinct(ids) if i != -1]
+    for head in (known[0], known[-1]) if len(known) > 1 else ():
+        moves.append({site.context: base + noise * (ids == head)})
+    return moves
+
+
+def context_heads(bench: Bench, site: Site) -> Tensor | None:
+    """Return a tensor of the context's shape that tells its heads apart (needs a head axis)."""
+    operand = site.q if site.q is not None and not site.q.learned else site.v
+    score = site.score
+    if score is None or site.q is None:
+        return None
+    codes = head_codes(bench, operand)
+    if codes is None:
+        return None
+    if operand is site.v:
+        return None
+    # Codes of q by score axis, then from the scores' axes through the weights to the context.
+    _, labels = score.side(not site.key_left)
+    per_score = _by_labels(
+        codes,
+        labels,
+        score.out_labels,
+        tuple(bench.replay.base(score.node).shape),
+        operand.features,
+    )
+    flat = torch.zeros_like(site.origin[0])
+    sizes = tuple(bench.replay.base(score.node).shape)
+    for n, index in zip(sizes, site.origin, strict=True):
+        flat = flat * n + index.clamp(min=0)
+    on_weights = per_score.reshape(-1)[flat]
+    _, wlabels = site.value.side(site.weights_left)
+    return _by_labels(
+        on_weights, wlabels, site.value.out_labels, tuple(bench.replay.base(site.context).shape),
+        tuple(i for i, x in enumerate(wlabels) if x in site.value.summed),
+    )  # fmt: skip
+
+
+def _by_labels(
+    values: Tensor,
+    labels: tuple[int | None, ...],
+    out_labels: tuple[int | None, ...],
+    out_shape: tuple[int, ...],
+    drop: tuple[int, ...],
+) -> Tensor:
+    """Spread `values` from an operand's axes to the result's axes, by label (`drop`: take index 0)."""
+    taken = values
+    keep = list(range(values.dim()))
+    for axis in sorted(drop, reverse=True):
+        taken = taken.select(axis, 0)
+        keep.remove(axis)
+    kept_labels = [labels[a] for a in keep]
+    order = [kept_labels.index(x) for x in out_labels if x is not None and x in kept_labels]
+    rest = [i for i in range(len(kept_labels)) if i not in order]
+    taken = taken.permute(*order, *rest)
+    for _ in rest:
+        taken = taken.select(-1, 0)
+    view: list[int] = []
+    position = 0
+    for x in out_labels:
+        if x is not None and x in kept_labels:
+            view.append(taken.shape[position])
+            position += 1
+        else:
+            view.append(1)
+    return taken.reshape(view).expand(out_shape)
+
+
+def _mixes(bench: Bench, moves: list[dict[Node, Tensor]], node: Node) -> bool:
+    """Return whether one element of `node` moves with the first head and with the last."""
+    if not is_tensor(bench.recording, node):
+        return True  # an opaque learned layer behind the context
+    if len(moves) < 2:
+        return True
+    base = bench.replay.base(node)
+    changed = []
+    for move in moves:
+        (moved,) = bench.replay.run([node], move)
+        changed.append((moved - base).abs() > 1e-12 * base.abs().clamp(min=1.0))
+    return bool((changed[0] & changed[1]).any())
+
+
+def measure_output(
+    bench: Bench, site: Site, dims: Fact[Dims], path: OutputPath, declared: tuple[str, ...]
+) -> Fact[OutputProjection]:
+    """Return whether a learned map mixes the heads."""
+    if site.kind is Kind.POOLING:
+        return NotApplicable("pooling needs no output projection")
+    if site.kind in (Kind.LINEAR, Kind.CHANNEL) or isinstance(dims, NotApplicable):
+        return NotApplicable(f"{site.kind} attention is not multi-head attention as defined")
+    if isinstance(dims, Unknown):
+        return dims
+    if path.map is None and sum(1 for s in bench.sites if s.scores is site.scores) > 1:
+        return NotApplicable(
+            "two sequences share one score matrix: co-attention returns its contexts"
+        )
+    if dims.value.num_heads == 1 and path.map is None:
+        return NotApplicable("one head needs no map that mixes heads")
+    if (
+        any(s.kind == "input" for s in (site.q.sources if site.q else ()))
+        and not bench.recording.parameters
+    ):
+        return NotApplicable("a function without weights leaves the projections to its caller")
+    names = tuple(n for s in path.dead for n in s.parameters) + tuple(
+        d for d in declared if all(d not in s.parameters for s in path.dead)
+    )
+    if path.map is None:
+        where = span_in_forward(path.stop) if path.stop is not None else return_after(path.exit)
+        return Known(
+            OutputProjection(False, declared=names, span=where, mixes=False),
+            f"between the context and {path.stopped_by} no weight is applied",
+        )
+    return Known(
+        OutputProjection(
+            True,
+            name=path.map.parameters[0] if path.map.parameters else "",
+            mixes=path.mixes,
+            span=span_of(path.map.call),
+            width=path.map.out_width,
+        ),
+        "one output element moves with the first head and with the last",
+    )

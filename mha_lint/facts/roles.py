@@ -1,0 +1,363 @@
+"""Roles: which projection q, k and v come through, what shares a weight, what lies idle."""
+
+from __future__ import annotations
+
+import torch
+from torch.fx import Node
+
+from mha_lint.facts.arguments import misfed_operands
+from mha_lint.facts.bench import Bench
+from mha_lint.facts.declaration import declared_at
+from mha_lint.facts.heads import shared_head_axes
+from mha_lint.facts.output import OutputPath
+from mha_lint.facts.places import span_of
+from mha_lint.model.facts import (
+    Fact,
+    Kind,
+    Known,
+    NotApplicable,
+    Projection,
+    Roles,
+    Stacked,
+    Unknown,
+)
+from mha_lint.sites.dependence import is_tensor, op, operands, shape
+from mha_lint.sites.operand import Operand
+from mha_lint.sites.site import Site
+from mha_lint.sites.source import Source
+from mha_lint.sites.trace import distinct
+
+LINEAR_OPS = frozenset(
+    [
+        "view",
+        "reshape",
+        "transpose",
+        "permute",
+        "contiguous",
+        "index",
+        "chunk",
+        "split",
+        "getitem",
+        "unbind",
+        "unflatten",
+        "flatten",
+        "squeeze",
+        "unsqueeze",
+        "T",
+        "mT",
+        "movedim",
+        "swapaxes",
+        "expand",
+        "cat",
+        "stack",
+        "add",
+        "dropout",
+        "to",
+        "clone",
+        "select",
+        "narrow",
+        "view_read",
+    ]
+)
+
+
+def projection(bench: Bench, source: Source, operand: Operand | None = None) -> Projection:
+    """Return `source` in plain data."""
+    channels: tuple[int, ...] | None = None
+    if operand is not None and operand.trace is not None and len(source.channel_axes) == 1:
+        axis = source.channel_axes[0]
+        if operand.trace.clean[axis]:
+            used = distinct(operand.trace.index[axis][operand.trace.responds])
+            channels = tuple(used) if len(used) < source.out_width else None
+    reads = source.reads if source.reads is not None else source.node
+    name = source.parameters[0] if source.kind == "projection" and source.parameters else ""
+    return Projection(
+        name=name,
+        source=tuple(sorted(bench.dependence.inputs_of(reads))),
+        span=span_of(source.call),
+        in_width=source.in_width,
+        out_width=source.out_width,
+        input=str(reads),
+        channels=channels,
+        declared=declared_at(bench.recording.module, name) if name else None,
+    )
+
+
+def _projections(bench: Bench, operand: Operand | None) -> tuple[Projection, ...]:
+    if operand is None or operand.source is None or operand.source.kind != "projection":
+        return ()
+    return (projection(bench, operand.source, operand),)
+
+
+def measure_roles(bench: Bench, site: Site) -> Fact[Roles]:
+    """Return where q, k and v of `site` come from."""
+    if site.score is None or site.q is None or site.k is None:
+        return NotApplicable("the scores are no product of queries and keys")
+    if site.kind in (Kind.LINEAR, Kind.CHANNEL):
+        return NotApplicable(f"{site.kind} attention")
+    if any(o.source is None for o in (site.q, site.k, site.v)):
+        return Unknown("the source of an operand is not known")
+    if site.kind is Kind.POOLING:
+        return NotApplicable("the queries are learned")
+    members = site.all
+    per = {name: [_projections(bench, getattr(m, name)) for m in members] for name in "qkv"}
+    first = {name: p[0] for name, p in per.items()}
+    same: list[str] = []
+    for one, other in ("qk", "qv", "kv"):
+        if all(_same(bench, m, one, other) for m in members):
+            same.append(one + other)
+    if set(same) == {"qk", "qv", "kv"}:
+        same = ["qkv"]
+    unused = (*_unused(bench, site), *_unused_channels(bench, site))
+    value_is = "v"
+    if _one_tensor(site.v, site.k):
+        value_is = "k"
+    elif _one_tensor(site.v, site.q):
+        value_is = "q"
+    heads_share = tuple(name for name in "qkv" if _heads_share(bench, site, name))
+    return Known(
+        Roles(
+            q=first["q"], k=first["k"], v=first["v"], same=tuple(same), unused=unused,
+            heads_share=heads_share, value_is=value_is, misfed=misfed_operands(bench, site),
+        ),
+        "; ".join(f"{n} through {first[n][0].name}" for n in "qkv" if first[n]),
+    )  # fmt: skip
+
+
+def _one_tensor(a: Operand | None, b: Operand | None) -> bool:
+    """Return whether two operands read the same channels of one and the same tensor."""
+    if a is None or b is None or a.source is None or b.source is None:
+        return False
+    return (
+        a.source.node is b.source.node
+        and a.source.kind == "projection"
+        and _channels(a) == _channels(b)
+    )
+
+
+def _channels(operand: Operand) -> object:
+    source, traced = operand.source, operand.trace
+    assert source is not None and traced is not None
+    used: list[object] = []
+    for axis in source.channel_axes:
+        if not traced.clean[axis]:
+            responds = traced.responds
+            used.append(("mixed", int(responds.sum())))
+        else:
+            used.append(tuple(distinct(traced.index[axis][traced.responds])))
+    return tuple(used)
+
+
+def _same(bench: Bench, site: Site, one: str, other: str) -> bool:
+    a: Operand | None = getattr(site, one)
+    b: Operand | None = getattr(site, other)
+    if a is None or b is None or a.source is None or b.source is None:
+        return False
+    if a.source.kind != "projection" or b.source.kind != "projection":
+        return False
+    if a.source.parameters != b.source.parameters or not a.source.parameters:
+        return False
+    if a.source.call is not b.source.call and not _one_weight(bench, a.source, b.source):
+        return False
+    return _channels(a) == _channels(b) and all(
+        isinstance(x, tuple) and x[:1] != ("mixed",) for x in _as_tuple(_channels(a))
+    )
+
+
+def _one_weight(bench: Bench, a: Source, b: Source) -> bool:
+    """Return whether two calls apply the very same numbers, not two slices of one parameter."""
+    one, other = (bench.finder.sources.learned_map(s.call) for s in (a, b))
+    if one is None or other is None:
+        return False
+    return torch.equal(bench.replay.base(one[1]), bench.replay.base(other[1]))
+
+
+def _as_tuple(value: object) -> tuple[object, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+def _heads_share(bench: Bench, site: Site, name: str) -> bool:
+    if len(site.members) > 1:
+        sources = [getattr(m, name).source for m in site.members]
+        if any(s is None or s.kind != "projection" for s in sources):
+            return False
+        distinct_calls = {s.call for s in sources}
+        one_weight = len({s.parameters for s in sources}) == 1
+        one_input = len({s.reads for s in sources}) == 1
+        if not (one_weight and one_input and len(distinct_calls) > 1):
+            return False
+        return len({_channels(getattr(m, name)) for m in site.members}) == 1
+    operand: Operand | None = getattr(site, name)
+    if operand is None or operand.source is None:
+        return False
+    return bool(shared_head_axes(bench, operand))
+
+
+def _unused(bench: Bench, site: Site) -> tuple[str, ...]:
+    """Return declared matrices, shaped like W_Q, W_K or W_V and beside them, that reach no output."""
+    module = bench.recording.module
+    if module is None:
+        return ()
+    shapes: set[tuple[int, ...]] = set()
+    owners: set[str] = set()
+    for member in site.all:
+        for operand in (member.q, member.k, member.v):
+            if operand is None or operand.source is None or operand.source.kind != "projection":
+                continue
+            for name in operand.source.parameters:
+                node = bench.recording.parameters.get(name)
+                if node is not None:
+                    shapes.add(shape(bench.recording, node))
+                    owners.add(_owner(name))
+    live = {n.meta.get("parameter") for n in bench.dependence.live}
+    used_ids = {id(p) for n, p in module.named_parameters(remove_duplicate=False) if n in live}
+    found = [
+        name
+        for name, parameter in module.named_parameters()
+        if name not in live
+        and id(parameter) not in used_ids
+        and tuple(parameter.shape) in shapes
+        and any(_owner(name).startswith(o) for o in owners)
+    ]
+    return tuple(found)
+
+
+def _unused_channels(bench: Bench, site: Site) -> tuple[str, ...]:
+    """Return the part of a fused projection that no operand of `site` reads."""
+    found: list[str] = []
+    operands_ = [
+        o for m in site.all for o in (m.q, m.k, m.v) if o is not None and o.source is not None
+    ]
+    for node in dict.fromkeys(o.source.node for o in operands_ if o.source is not None):
+        readers = [o for o in operands_ if o.source is not None and o.source.node is node]
+        source = readers[0].source
+        assert source is not None
+        if source.kind != "projection" or len(source.channel_axes) != 1 or len(readers) < 2:
+            continue
+        axis = source.channel_axes[0]
+        traces = [o.trace for o in readers if o.trace is not None]
+        if not all(t.clean[axis] for t in traces):
+            continue
+        used = {c for t in traces for c in distinct(t.index[axis][t.responds])}
+        rest = source.out_width - len(used)
+        width = len(distinct(traces[-1].index[axis][traces[-1].responds]))
+        if rest >= width and not _read_elsewhere(bench, node, site):
+            found.append(f"{rest} of the {source.out_width} channels of {_parameter(source)}")
+    return tuple(found)
+
+
+def _read_elsewhere(bench: Bench, node: Node, site: Site) -> bool:
+    """Return whether something besides this site's attention reads `node` (a gate, another branch)."""
+    contexts = {m.context for m in site.all}
+    scores = {m.scores for m in site.all}
+    below = bench.dependence.descendants([node])
+    last = [n for n in bench.recording.outputs if n in below]
+    front, seen = [node], set()
+    while front:
+        one = front.pop()
+        if one in seen or one in contexts or one in scores:
+            continue
+        seen.add(one)
+        front += [u for u in bench.dependence.users(one) if u in bench.dependence.live]
+    return any(n in seen for n in last)
+
+
+def _owner(name: str) -> str:
+    """Return the module that holds the projection called `name`: "attn" for "attn.q_proj.weight"."""
+    parts = name.split(".")
+    if parts[-1] in ("weight", "bias") and len(parts) > 1:
+        parts = parts[:-1]
+    while len(parts) > 1 and parts[-1].isdigit():
+        parts = parts[:-1]
+    return ".".join(parts[:-1])
+
+
+def measure_stacked(bench: Bench, site: Site, path: OutputPath) -> Fact[tuple[Stacked, ...]]:
+    """Return projections that directly follow another linear map that nothing else reads."""
+    if site.q is None or site.kind is Kind.POOLING:
+        return NotApplicable("there are no query projections")
+    found: list[Stacked] = []
+    for name in "qkv":
+        operand: Operand | None = getattr(site, name)
+        source = operand.source if operand is not None else None
+        if source is None or source.kind != "projection" or source.reads is None:
+            continue
+        before = [s for s in bench.finder.sources.of(source.reads) if s.kind != "learned"]
+        if len(before) != 1 or before[0].kind != "projection":
+            continue
+        one = before[0]
+        between = bench.dependence.between(one.call, source.reads)
+        if any(op(n) not in LINEAR_OPS for n in between if is_tensor(bench.recording, n)):
+            continue
+        if any(
+            op(n) in ("add", "cat", "stack") and not _only_parameters(bench, n, one)
+            for n in between
+        ):
+            continue
+        if one.out_width < min(one.in_width, source.out_width):
+            continue  # a bottleneck: the product has a low rank on purpose
+        readers = {
+            u for n in (one.call, *between) for u in bench.dependence.users(n) if u not in between
+        }
+        calls = {
+            o.source.call
+            for m in site.all
+            for o in (m.q, m.k, m.v)
+            if o is not None and o.source is not None
+        }
+        if not readers or not readers <= calls:
+            continue  # something else needs the first map's result
+        found.append(Stacked(_parameter(one), _parameter(source), name, span_of(source.call)))
+    if path.map is not None:
+        after = _map_after(bench, path.map.call)
+        if after is not None:
+            found.append(
+                Stacked(_parameter(path.map), _parameter(after), "output", span_of(after.call))
+            )
+    return Known(tuple(found), "no operation but layout stands between the two maps")
+
+
+def _map_after(bench: Bench, node: Node) -> Source | None:
+    """Return the learned map that alone reads `node`, with nothing but layout between."""
+    while True:
+        users = [u for u in bench.dependence.users(node) if u in bench.dependence.live]
+        if len(users) != 1:
+            return None
+        (user,) = users
+        if bench.finder.sources.learned_map(user) is not None:
+            return bench.finder.sources.at(user)
+        if op(user) not in LINEAR_OPS or op(user) in (
+            "add",
+            "cat",
+            "stack",
+            "index",
+            "select",
+            "narrow",
+        ):
+            return None
+        node = user
+
+
+def _only_parameters(bench: Bench, node: Node, source: Source) -> bool:
+    others = [n for n in operands(node) if source.call not in bench.dependence.ancestors([n])]
+    return all(bench.dependence.learned_only(n) for n in others)
+
+
+def _parameter(source: Source) -> str:
+    return source.parameters[0] if source.parameters else str(source.call)
+
+
+def measure_overwritten(bench: Bench, site: Site) -> Fact[tuple[str, ...]]:
+    """Return the operands whose source in one head of a loop is another head's projection of it."""
+    if len(site.members) < 2:
+        return NotApplicable("the heads are not computed in a loop")
+    found: list[str] = []
+    for name in "qkv":
+        calls = [getattr(m, name).source for m in site.members if getattr(m, name) is not None]
+        calls = [
+            s for s in calls if s is not None and s.kind == "projection" and s.reads is not None
+        ]
+        nodes = {s.call for s in calls} | {s.node for s in calls}
+        if any({b.call for b in bench.finder.sources.of(s.reads)} & nodes for s in calls):
+            found.append(name)
+    return Known(tuple(found), "the second head's projection reads the first head's")

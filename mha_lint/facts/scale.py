@@ -1,0 +1,237 @@
+"""The scale: the total gain from q.k to the softmax, its name at all measured sizes, its places."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from mha_lint.facts.bench import Bench
+from mha_lint.facts.gain import (
+    contraction_gain,
+    factor_nodes,
+    operand_gain,
+    path_gain,
+    score_gain,
+    weight_gain,
+)
+from mha_lint.facts.output import OutputPath
+from mha_lint.facts.places import span_of
+from mha_lint.facts.readings import is_right, matching, stated_as
+from mha_lint.model.facts import Dims, Fact, Kind, Known, NotApplicable, Scale, ScaleFactor, Unknown
+from mha_lint.model.source import Span
+from mha_lint.sites.site import Site
+from mha_lint.sites.trace import distinct
+
+FOLDED = 0.25
+"""Relative distance of rms(W_q)/rms(W_k) from head_dim**-0.5 that sampling of the weights explains:
+measured .25/.25 and .36/.35 for folded ones, 1.0 to 1.5 for others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The gains of one site at one size, before they are named."""
+
+    value: float
+    per_head: tuple[float, ...]
+    normalised: bool
+    learned: bool
+    factors: tuple[ScaleFactor, ...]
+    after: float
+    why: str = ""
+
+
+def measure_gains(bench: Bench, site: Site, path: OutputPath | None) -> Measured | str:
+    """Return the gains of `site`, or why they cannot be told."""
+    first = site.all[0]
+    if first.score is None or first.q is None or first.k is None:
+        return "there is no product of q and k"
+    q, k = operand_gain(bench, first.q), operand_gain(bench, first.k)
+    inner, outer = contraction_gain(bench, first), score_gain(bench, first)
+    factors, learned = _factors(bench, first)
+    factors = (*factors, *_late_factors(bench, first, path))
+    after = weight_gain(bench, first)
+    if path is not None:
+        after *= path_gain(bench, first.context, path.merged)
+    if q.normalised or k.normalised:
+        return Measured(outer.value or 1.0, outer.per_head, True, learned, factors, after)
+    for name, gain in (("q", q), ("k", k), ("", outer)):
+        if gain.value is None and not learned:
+            return f"{name} {gain.why}".strip()
+    if inner is None:
+        return "the product of q and k is not taken plainly"
+    total = inner * (q.value or 1.0) * (k.value or 1.0)
+    heads = tuple(total * g for g in outer.per_head)
+    return Measured(total * (outer.value or 1.0), heads, False, learned, factors, after)
+
+
+def _factors(bench: Bench, site: Site) -> tuple[tuple[ScaleFactor, ...], bool]:
+    """Return the places that scale q, k or the scores, and whether a Parameter does."""
+    assert site.q is not None and site.k is not None and site.score is not None
+    found: list[ScaleFactor] = []
+    learned = False
+    for on, operand in (("q", site.q), ("k", site.k)):
+        if operand.source is None or operand.source.kind == "learned":
+            continue
+        for node, factor, by_parameter in factor_nodes(bench, operand.source.node, operand.node):
+            learned |= by_parameter
+            span = span_of(node)
+            if factor is not None and not by_parameter and span is not None:
+                found.append(ScaleFactor(factor, on, span))
+    inner = contraction_gain(bench, site)
+    at_score = span_of(site.score.node)
+    if inner is not None and not math.isclose(inner, 1.0, rel_tol=1e-6) and at_score is not None:
+        found.append(ScaleFactor(inner, "scores", at_score))
+    for node, factor, by_parameter in factor_nodes(bench, site.scores, site.normaliser.logits):
+        learned |= by_parameter
+        span = span_of(node)
+        if factor is not None and not by_parameter and span is not None:
+            found.append(ScaleFactor(factor, "scores", span))
+    return tuple(found), learned
+
+
+def _late_factors(bench: Bench, site: Site, path: OutputPath | None) -> list[ScaleFactor]:
+    """Return the places that scale the weights or the context."""
+    ways = [(site.normaliser.weights, site.weights)]
+    if path is not None:
+        ways.append((site.context, path.merged))
+    found: list[ScaleFactor] = []
+    for start, end in ways:
+        for node, factor, by_parameter in (
+            factor_nodes(bench, start, end) if start is not end else ()
+        ):
+            span = span_of(node)
+            if factor is not None and not by_parameter and span is not None:
+                found.append(ScaleFactor(factor, "weights", span))
+    return found
+
+
+def measure_scale(
+    bench: Bench,
+    site: Site,
+    dims: Fact[Dims],
+    path: OutputPath | None,
+    other: tuple[Measured | str, Dims, Mapping[str, object]] | None,
+    stated: Mapping[str, object],
+) -> Fact[Scale]:
+    """Return the scale of `site`; `other` holds the gains, sizes and arguments at a second size."""
+    if site.kind in (Kind.LINEAR, Kind.CHANNEL):
+        return NotApplicable(f"{site.kind} attention needs no 1/sqrt(head_dim)")
+    if site.score is None:
+        return NotApplicable("the scores are no product of queries and keys")
+    if isinstance(dims, NotApplicable | Unknown):
+        return dims
+    at = dims.value
+    found = measure_gains(bench, site, path)
+    if isinstance(found, str):
+        return Unknown(f"the scale could not be measured: {found}")
+    terms = 1 + _score_terms(bench, site)
+    names = matching(found.value, at, terms)
+    follows: bool | None = None
+    if other is not None and not isinstance(other[0], str):
+        second = matching(other[0].value, other[1], terms)
+        both = [n for n in names if n in second]
+        follows = bool(both) if names or second else None
+        if not names and not second:
+            follows = not math.isclose(other[0].value, found.value, rel_tol=1e-6)
+        # A reading that holds at one size only is a coincidence. The right one wins: a constant that
+        # is right for the head_dim at hand does no harm here.
+        names = both or [n for n in names if is_right(n, terms)]
+    right = any(is_right(n, terms) for n in names)
+    name = next((n for n in names if is_right(n, terms)), names[0] if names else None)
+    ratio = init_ratio(bench, site)
+    folded = _folded(ratio, at.head_dim)
+    after_names = (
+        matching(found.after, at) if not math.isclose(found.after, 1.0, rel_tol=1e-6) else []
+    )
+    value = found.value
+    evidence = (
+        f"replacing the scores by 0 and by small random numbers changes the softmax's input by"
+        f" {value:.6g} times as much, q and k from their projections included"
+    )
+    return Known(
+        Scale(
+            value=value,
+            expected=at.head_dim**-0.5,
+            named=name,
+            coincident=tuple(n for n in names if n != name),
+            per_head=found.per_head,
+            right=right,
+            normalised=found.normalised,
+            learned=found.learned,
+            stated=None if right or name == "1" else stated_as(value, stated),
+            follows_size=follows,
+            folded=folded,
+            init_ratio=ratio,
+            terms=terms,
+            after=found.after,
+            after_named=after_names[0] if after_names else None,
+            factors=found.factors,
+        ),
+        evidence,
+    )
+
+
+def _score_terms(bench: Bench, site: Site) -> int:
+    """Return how many further products of q or k with position terms are added to the scores."""
+    above = bench.dependence.ancestors([site.normaliser.logits])
+    return sum(1 for n in site.extra if n in above)
+
+
+def scale_span(scale: Fact[Scale]) -> Span | None:
+    """Return the last place that scales, where there is one."""
+    if isinstance(scale, Known):
+        before = [f for f in scale.value.factors if f.on != "weights"]
+        return before[-1].span if before else None
+    return None
+
+
+def init_ratio(bench: Bench, site: Site) -> float | None:
+    """Return rms(W_q)/rms(W_k) of the weights as the user's constructor left them."""
+    first = site.all[0]
+    if first.q is None or first.k is None:
+        return None
+    weights = [_weight(bench, o) for o in (first.q, first.k)]
+    if weights[0] is None or weights[1] is None:
+        return None
+    one, two = (float(w.detach().double().square().mean().sqrt()) for w in weights if w is not None)
+    return one / two if two > 0 else None
+
+
+def _weight(bench: Bench, operand: object) -> Tensor | None:
+    from mha_lint.sites.operand import Operand
+
+    assert isinstance(operand, Operand)
+    source = operand.source
+    if source is None or source.kind != "projection":
+        return None
+    names = [n for n in source.parameters if n in bench.recording.parameters]
+    if len(names) != 1:
+        return None
+    weight = bench.recording.values[bench.recording.parameters[names[0]]]
+    if weight.dim() < 2 or weight.is_meta:
+        return None
+    traced = operand.trace
+    if traced is None or len(source.channel_axes) != 1:
+        return torch.as_tensor(weight)
+    axis = source.channel_axes[0]
+    if not traced.clean[axis]:
+        return torch.as_tensor(weight)
+    used = torch.tensor(distinct(traced.index[axis][traced.responds]))
+    for dim in (0, 1):
+        if weight.shape[dim] == source.out_width and weight.shape[dim] >= int(used.max()) + 1:
+            return torch.as_tensor(weight.index_select(dim, used))
+    return torch.as_tensor(weight)
+
+
+def _folded(ratio: float | None, head_dim: int) -> float | None:
+    if ratio is None:
+        return None
+    due = head_dim**-0.5
+    for one in (ratio, 1 / ratio if ratio else 0.0):
+        if due < 0.8 and abs(one - due) < FOLDED * due:
+            return one
+    return None

@@ -1,0 +1,316 @@
+"""The same subject at other sizes, and with its flags flipped."""
+
+from __future__ import annotations
+
+import ast
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from torch import nn
+from torch.fx import Node
+
+from mha_lint.capture import CaptureError, record
+from mha_lint.facts.bench import Bench
+from mha_lint.facts.classes import class_sources
+from mha_lint.facts.heads import measure_dims
+from mha_lint.facts.output import output_path
+from mha_lint.facts.places import span_of
+from mha_lint.facts.scale import Measured, measure_gains, scale_span
+from mha_lint.model.facts import BranchScale, Dims, Fact, Known, Scale, SizeFailure
+from mha_lint.model.source import Span
+from mha_lint.targets.infer.vocabulary import Role
+from mha_lint.targets.slots import BuildExpression
+from mha_lint.targets.subject import Subject
+
+TRIES = 3
+"""Resized subjects to try: each costs a build and a recording."""
+FLAGS = 4
+
+
+@dataclass(slots=True)
+class SecondSize:
+    """A bench at other sizes whose sites correspond one to one to those of the first."""
+
+    bench: Bench
+    subject: Subject
+
+
+def second_size(subject: Subject, first: Bench) -> SecondSize | None:
+    """Return the subject at the first other size that builds, runs and holds the same sites."""
+    for index, other in enumerate(_resized(subject)):
+        if index >= TRIES:
+            return None
+        bench = bench_of(other)
+        if bench is not None and _corresponds(first, bench):
+            return SecondSize(bench, other)
+    return None
+
+
+def _resized(subject: Subject) -> Iterator[Subject]:
+    try:
+        yield from subject.resized()
+    except (Exception, SystemExit):  # user code at sizes that its author never tried
+        return
+
+
+def bench_of(subject: Subject) -> Bench | None:
+    """Record `subject`; None when that fails or the recording is not faithful."""
+    try:
+        with subject.environment():
+            recording = record(
+                subject.module, subject.args, subject.kwargs, argument_names=subject.argument_names
+            )
+    except (CaptureError, Exception):
+        return None
+    if not recording.faithful.ok:
+        return None
+    try:
+        return Bench.of(recording, seed=1)
+    except (RuntimeError, IndexError, ValueError, TypeError):
+        return None
+
+
+def _corresponds(first: Bench, other: Bench) -> bool:
+    return [s.kind for s in first.sites] == [s.kind for s in other.sites]
+
+
+def scale_elsewhere(
+    second: SecondSize | None, index: int
+) -> tuple[Measured | str, Dims, dict[str, object]] | None:
+    """Return the gains, sizes and arguments of site `index` at the second size."""
+    if second is None:
+        return None
+    site = second.bench.sites[index]
+    dims = measure_dims(second.bench, site)
+    if not isinstance(dims, Known):
+        return None
+    path = output_path(second.bench, site)
+    return measure_gains(second.bench, site, path), dims.value, dict(second.subject.stated)
+
+
+def size_failures(subject: Subject, bench: Bench) -> tuple[SizeFailure, ...]:
+    """Change widths that merely coincide and say in attention's terms what breaks."""
+    try:
+        tried = subject.decoupled()
+    except (Exception, SystemExit):
+        return ()
+    found: list[SizeFailure] = []
+    for one in tried:
+        if one.error is None:
+            continue
+        span = user_line(one.error, subject.span.path)
+        text = f"{type(one.error).__name__}: {one.error}".splitlines()[0][:200]
+        if span is None or not isinstance(one.error, RuntimeError):
+            continue
+        kind, detail = _classify(bench, span, str(one.error))
+        found.append(SizeFailure(one.change, text, kind, detail, span))
+    return tuple(found)
+
+
+def _raw_square_weight(bench: Bench, layout: list[Node]) -> str | None:
+    """Return the raw square parameter whose product `layout` splits, None for a layer's own weight."""
+    module = bench.recording.module
+    for node in layout:
+        for source in bench.finder.sources.of(node):
+            found = (
+                bench.finder.sources.learned_map(source.call)
+                if source.kind == "projection"
+                else None
+            )
+            if found is None or found[1].op != "get_attr" or module is None:
+                continue
+            name = str(found[1].meta.get("parameter"))
+            owner = dict(module.named_modules()).get(name.rpartition(".")[0])
+            size = tuple(bench.recording.values[found[1]].shape)
+            if (
+                len(size) == 2
+                and size[0] == size[1]
+                and not type(owner).__module__.startswith("torch.")
+            ):
+                return name
+    return None
+
+
+def ignored_head_count(
+    subject: Subject, bench: Bench, dims: list[Fact[Dims]], span: Span | None
+) -> SizeFailure | None:
+    """Return the failure of code whose number of heads does not follow the argument that sets it.
+
+    Told only when the measured count differs from the argument and stays the same when the argument
+    alone is changed; branches with a share of the heads each do change.
+    """
+    try:
+        expression = BuildExpression(subject.build, subject.namespace)
+        slots = [s for s in expression.slots if s.role is Role.HEADS]
+    except (SyntaxError, ValueError):
+        return None
+    known = [d.value for d in dims if isinstance(d, Known)]
+    if len(slots) != 1 or not known or len(known) != len(dims):
+        return None
+    (slot,) = slots
+    counts = {d.num_heads for d in known}
+    if len(counts) != 1 or slot.value in counts | {d.num_kv_heads for d in known} or slot.value < 2:
+        return None
+    width = known[0].d_model
+    for other in (
+        n for n in range(2, width + 1) if width % n == 0 and n != slot.value and n not in counts
+    ):
+        try:
+            made = subject.remade(expression.with_values({slot: other}))
+        except (Exception, SystemExit):
+            continue
+        again = bench_of(made)
+        if again is None or len(again.sites) != len(bench.sites):
+            return None
+        found = [measure_dims(again, s) for s in again.sites]
+        if {d.value.num_heads for d in found if isinstance(d, Known)} != counts:
+            return None
+        (count,) = counts
+        return SizeFailure(
+            f"{slot.name}={slot.value}",
+            "",
+            "head-width",
+            f"the code splits into {count} heads, and into {count} with {slot.name}={other} as well",
+            span,
+        )
+    return None
+
+
+def user_line(error: BaseException, path: str) -> Span | None:
+    """Return the innermost line of `path` in the traceback of `error`."""
+    found: Span | None = None
+    for frame in traceback.extract_tb(error.__traceback__):
+        if frame.filename == path and frame.lineno is not None:
+            column = (frame.colno or 0) + 1
+            end = frame.end_lineno or frame.lineno
+            found = Span(path, frame.lineno, column, end, (frame.end_colno or 0) + 1)
+    return found
+
+
+def _classify(bench: Bench, span: Span, error: str) -> tuple[str, str]:
+    """Tell by what stands on that line in the recording at the first size."""
+    lines = range(span.line, max(span.line, span.end_line) + 1)
+    here = [
+        n for n in bench.recording.graph.nodes
+        if (s := span_of(n)) is not None and s.path == span.path and s.line in lines and n.op == "call_function"
+    ]  # fmt: skip
+    contexts = {m.context for s in bench.sites for m in s.all}
+    after = bench.dependence.descendants(contexts)
+    layout = [n for n in here if n.meta.get("op") in ("view", "reshape", "flatten", "unflatten")]
+    if (
+        layout
+        and any(n in after for n in layout)
+        and ("invalid for input" in error or "shape" in error)
+    ):
+        return "merge-width", "the heads are merged into another width than they have"
+    above = {
+        n
+        for s in bench.sites
+        for m in s.all
+        if m.q is not None
+        for n in bench.dependence.ancestors([m.q.node])
+    }
+    if (
+        layout
+        and any(n in above for n in layout)
+        and ("invalid for input" in error or "shape" in error)
+    ):
+        raw = _raw_square_weight(bench, layout)
+        if raw is not None:
+            return (
+                "weight-orientation",
+                f"{raw} of shape (in, out) is applied as if it were (out, in)",
+            )
+        return "head-width", "the heads are split by another width than the projection has"
+    for node in here:
+        learned = bench.finder.sources.learned_map(node)
+        if learned is None:
+            continue
+        weight = learned[1]
+        applied = weight.op == "get_attr" and bool(weight.meta.get("parameter"))
+        applied = applied and node.meta.get("op") != "linear"
+        contraction = bench.finder.sources.contraction(node)
+        if applied and contraction is not None and tuple(bench.recording.values[weight].shape)[:2]:
+            shape = tuple(bench.recording.values[weight].shape)
+            if len(shape) == 2 and shape[0] == shape[1]:
+                _, labels = contraction.side(contraction.left is weight)
+                axis = next(i for i, x in enumerate(labels) if x in contraction.summed)
+                return (
+                    "weight-orientation",
+                    f"{weight.meta['parameter']} of shape (out, in) is contracted over its axis {axis}",
+                )
+    return "other", ""
+
+
+def branch_scales(
+    subject: Subject, bench: Bench, scales: list[Fact[Scale]]
+) -> list[tuple[BranchScale, ...]]:
+    """Flip the flags that the forward code tests, and compare the scale on both sides."""
+    out: list[list[BranchScale]] = [[] for _ in bench.sites]
+    known = [i for i, s in enumerate(scales) if isinstance(s, Known)]
+    if not known or not isinstance(subject.module, nn.Module):
+        return [tuple(o) for o in out]
+    for flag, value in _flags(subject.module)[:FLAGS]:
+        try:
+            other = subject.rebuilt()
+        except (Exception, SystemExit):
+            break
+        assert isinstance(other.module, nn.Module)
+        for module in other.module.modules():
+            if vars(module).get(flag) is value:
+                setattr(module, flag, not value)
+        flipped = bench_of(other)
+        if flipped is None or len(flipped.sites) != len(bench.sites):
+            continue
+        for index in known:
+            site = flipped.sites[index]
+            gains = measure_gains(flipped, site, output_path(flipped, site))
+            scale = scales[index]
+            assert isinstance(scale, Known)
+            if isinstance(gains, str) or gains.normalised or scale.value.normalised:
+                continue
+            here, there = scale.value.value, gains.value
+            if abs(here - there) <= 1e-5 * max(abs(here), abs(there)):
+                continue
+            first = bench.sites[index]
+            out[index].append(
+                BranchScale(
+                    f"{flag}={value}",
+                    here,
+                    there,
+                    scale_span(scale) or span_of(first.scores),
+                    gains.factors[-1].span if gains.factors else span_of(site.scores),
+                )
+            )
+    return [tuple(o) for o in out]
+
+
+def _flags(module: nn.Module) -> list[tuple[str, bool]]:
+    """Return the boolean attributes that the user's forward code tests."""
+    found: dict[str, bool] = {}
+    for one in module.modules():
+        cls = type(one)
+        if cls.__module__.startswith("torch."):
+            continue
+        tested = _tested(cls)
+        for name, value in vars(one).items():
+            if isinstance(value, bool) and name in tested and name != "training":
+                found.setdefault(name, value)
+    return list(found.items())
+
+
+def _tested(cls: type) -> set[str]:
+    found: set[str] = set()
+    functions = [
+        f for source in class_sources(cls) for f in ast.walk(source.node)
+        if isinstance(f, ast.FunctionDef) and f.name != "__init__"
+    ]  # fmt: skip
+    for function in functions:
+        for node in ast.walk(function):
+            if isinstance(node, ast.If | ast.IfExp):
+                found |= {
+                    n.attr for n in ast.walk(node.test)
+                    if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name) and n.value.id == "self"
+                }  # fmt: skip
+    return found

@@ -1,0 +1,287 @@
+"""Put the facts of one subject together."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from dataclasses import dataclass
+
+from torch.fx import Node
+
+from mha_lint.facts.batch import measure_batch, source_text
+from mha_lint.facts.bench import Bench
+from mha_lint.facts.declaration import declared_at
+from mha_lint.facts.heads import measure_dims
+from mha_lint.facts.layout import measure_merge, measure_split
+from mha_lint.facts.normaliser import measure_normaliser
+from mha_lint.facts.output import OutputPath, measure_output, output_path
+from mha_lint.facts.places import span_of
+from mha_lint.facts.roles import measure_overwritten, measure_roles, measure_stacked
+from mha_lint.facts.scale import measure_scale, scale_span
+from mha_lint.facts.sizes import (
+    SecondSize,
+    branch_scales,
+    ignored_head_count,
+    scale_elsewhere,
+    second_size,
+    size_failures,
+)
+from mha_lint.facts.usage import (
+    all_dropouts,
+    dropout_uses,
+    is_deterministic,
+    measure_truncation,
+    unused_inputs,
+    unused_modules,
+)
+from mha_lint.model.facts import (
+    Dims,
+    Fact,
+    Kind,
+    Known,
+    Layout,
+    LayoutKind,
+    Roles,
+    SiteFacts,
+    SiteInfo,
+    SizeFailure,
+    SubjectFacts,
+)
+from mha_lint.model.source import Span
+from mha_lint.sites.dependence import op, stack_of
+from mha_lint.sites.site import Site
+from mha_lint.targets.subject import Subject
+
+
+@dataclass(slots=True)
+class Measurement:
+    """The facts, and what they were measured on (for the cross-check)."""
+
+    facts: SubjectFacts
+    bench: Bench
+    second: SecondSize | None
+    paths: list[OutputPath]
+
+
+def measure(subject: Subject, bench: Bench) -> Measurement:
+    """Measure every fact of `subject`, which was recorded into `bench`."""
+    second = second_size(subject, bench) if bench.sites else None
+    paths = [output_path(bench, s) for s in bench.sites]
+    dims = [measure_dims(bench, s) for s in bench.sites]
+    scales = [
+        measure_scale(bench, s, d, p, scale_elsewhere(second, i), subject.stated)
+        for i, (s, d, p) in enumerate(zip(bench.sites, dims, paths, strict=True))
+    ]
+    branches = branch_scales(subject, bench, scales)
+    names: Counter[str] = Counter()
+    sites: list[SiteFacts] = []
+    for index, (site, path, dim, scale, branch) in enumerate(
+        zip(bench.sites, paths, dims, scales, branches, strict=True)
+    ):
+        splits = tuple(_split(bench, second, index, w) for w in "qkv")
+        roles = measure_roles(bench, site)
+        if any(isinstance(x, Known) and x.value.kind is not LayoutKind.RIGHT for x in splits):
+            roles = _without_sharing(roles)
+        owner = str(site.context.meta.get("module_class") or subject.name).split(".")[-1]
+        info = SiteInfo(
+            id=f"{owner}.{names[owner]}",
+            module=str(site.context.meta.get("module", "")),
+            kind=site.kind,
+            spans=_spans(bench, site, path, scale_span(scale), roles),
+            mask=_mask(bench, site),
+            owner_class=owner,
+        )
+        names[owner] += 1
+        unused = roles.value.unused if isinstance(roles, Known) else ()
+        sites.append(
+            SiteFacts(
+                info=info,
+                dims=dim,
+                scale=scale,
+                normaliser=measure_normaliser(bench, site),
+                split_q=splits[0],
+                split_k=splits[1],
+                split_v=splits[2],
+                merge=measure_merge(bench, site, path, splits),
+                roles=roles,
+                output_projection=measure_output(
+                    bench, site, dim, path, _declared(bench, site, path)
+                ),
+                stacked=measure_stacked(bench, site, path),
+                dropouts=Known(dropout_uses(bench, site), "recorded in eval mode"),
+                branch_scales=Known(branch, "each flag was flipped and the call recorded again"),
+                overwritten=measure_overwritten(bench, site),
+            )
+        )
+        del unused
+    text = source_text(subject.module)
+    training = getattr(bench.recording.module, "training", None)
+    facts = SubjectFacts(
+        name=subject.name,
+        span=subject.span,
+        sites=tuple(sites),
+        batch=measure_batch(bench, bench.sites, subject.module, text),
+        deterministic=is_deterministic(bench),
+        dropouts=all_dropouts(bench, bench.sites, in_eval=training is False),
+        unused_inputs=unused_inputs(bench),
+        unused_modules=unused_modules(bench, bench.sites),
+        truncation=measure_truncation(bench, bench.sites, dims, _head_dims(subject)),
+        size_failures=Known(
+            _failures(subject, bench, dims, sites), "sizes were changed one by one"
+        ),
+        crosscheck=Known((), ""),
+    )
+    return Measurement(facts, bench, second, paths)
+
+
+def _split(bench: Bench, second: SecondSize | None, index: int, which: str) -> Fact[Layout]:
+    """Return the head split; where T equals h, d_k or B, the other size tells what is meant."""
+    site = bench.sites[index]
+    fact = measure_split(bench, site, which)
+    if second is None or not isinstance(fact, Known):
+        return fact
+    sizes = tuple(bench.replay.base(site.scores).shape)
+    if len(set(sizes)) == len(sizes) - 1 and site.kind is Kind.SELF and len(sizes) > 2:
+        return fact  # only T_q and T_k agree
+    other = measure_split(second.bench, second.bench.sites[index], which)
+    return other if isinstance(other, Known) else fact
+
+
+def _failures(
+    subject: Subject, bench: Bench, dims: list[Fact[Dims]], sites: list[SiteFacts]
+) -> tuple[SizeFailure, ...]:
+    """Return what breaks at other sizes, and a head count that does not follow its argument."""
+    found = size_failures(subject, bench)
+    split = sites[0].split_q if sites else None
+    span = split.value.span if isinstance(split, Known) else None
+    ignored = ignored_head_count(subject, bench, dims, span)
+    return (*found, ignored) if ignored is not None else found
+
+
+def _without_sharing(roles: Fact[Roles]) -> Fact[Roles]:
+    """Drop what a wrong split makes of the channels: q, k and v may all seem to read the same ones."""
+    if not isinstance(roles, Known):
+        return roles
+    return dataclasses.replace(
+        roles, value=dataclasses.replace(roles.value, same=(), heads_share=(), unused=())
+    )
+
+
+def _head_dims(subject: Subject) -> dict[str, int]:
+    """Return the integers that were given as a head width of its own."""
+    words = (
+        "head_dim",
+        "dim_head",
+        "d_k",
+        "dk",
+        "d_kv",
+        "head_size",
+        "key_dim",
+        "qk_dim",
+        "size_per_head",
+    )
+    return {n: v for n, v in subject.sizes.items() if any(w in n.lower() for w in words)}
+
+
+def _declared(bench: Bench, site: Site, path: OutputPath) -> tuple[str, ...]:
+    """Return matrices declared beside the projections that are applied nowhere, as W_O may be."""
+    module = bench.recording.module
+    if module is None or path.map is not None:
+        return ()
+    owner = str(site.context.meta.get("module", ""))
+    live = {n.meta.get("parameter") for n in bench.dependence.live}
+    found = []
+    for name, parameter in module.named_parameters():
+        inside = name.startswith(owner + ".") if owner else True
+        if inside and name not in live and parameter.dim() >= 2:
+            found.append(name)
+    return tuple(found)
+
+
+def _spans(
+    bench: Bench, site: Site, path: OutputPath, scale: Span | None, roles: Fact[Roles]
+) -> dict[str, Span]:
+    first = site.all[0]
+    given: dict[str, Span | None] = {
+        "site": span_of(first.context),
+        "scores": span_of(first.score.node)
+        if first.score is not None
+        else span_of(first.normaliser.logits),
+        "scale": scale,
+        "softmax": span_of(first.normaliser.weights)
+        if first.normaliser.element is not None
+        else None,
+        "value": span_of(first.context),
+        "merge": span_of(path.merged),
+        "output": span_of(path.map.call) if path.map is not None else None,
+        "repeated": span_of(first.normaliser.later[-1]) if first.normaliser.later else None,
+    }
+    softmax = first.normaliser.weights
+    if softmax.meta.get("module_class") in ("Softmax", "Softmax2d", "LogSoftmax"):
+        # The axis was chosen where the layer was made.
+        declared = declared_at(bench.recording.module, str(softmax.meta["module"]))
+        given["softmax"] = declared or given["softmax"]
+    calls = {
+        name: operand.source.call
+        for name in "qkv"
+        if (operand := getattr(first, name)) is not None and operand.source is not None
+    }
+    given |= {
+        name: _own_line(node, [n for o, n in calls.items() if o != name])
+        for name, node in calls.items()
+    }
+    read = _value_path(bench, first)
+    given["value_path"] = span_of(read)
+    stack = stack_of(first.context)
+    given["call"] = stack[0].span if stack else None
+    return {k: v for k, v in given.items() if v is not None}
+
+
+def _value_path(bench: Bench, site: Site) -> Node | None:
+    """Return where V leaves the way of the operand whose projection it shares, None if it never does."""
+    between = bench.dependence.between
+    own: list[list[Node]] = []
+    for other in (site.k, site.q):
+        if other is None or other.source is None or site.v.source is None:
+            continue
+        if site.v.source.node is not other.source.node:
+            continue
+        taken = {other.node, *between(other.source.node, other.node)}
+        own.append([n for n in between(site.v.source.node, site.v.node) if n not in taken])
+    shortest = min(own, key=len, default=[])
+    return shortest[0] if shortest else None
+
+
+def _own_line(node: Node, others: list[Node]) -> Span | None:
+    """Return the innermost line that made `node` and none of `others`: helpers serve all operands."""
+    taken = [{f.span for f in stack_of(n)} for n in others if n is not node]
+    for frame in reversed(stack_of(node)):
+        if not any(frame.span in spans for spans in taken):
+            return frame.span
+    return span_of(node)
+
+
+def _mask(bench: Bench, site: Site) -> str:
+    """Return what hides scores: "none", "causal" or "given"."""
+    first = site.all[0]
+    if (
+        first.score is None
+        or first.normaliser.element != "softmax"
+        or first.kind in (Kind.LINEAR, Kind.CHANNEL)
+    ):
+        return "none"
+    weights = bench.replay.base(first.normaliser.weights)
+    hidden = weights == 0
+    if not bool(hidden.any()):
+        path = bench.dependence.between(first.scores, first.normaliser.logits)
+        return "given" if any(op(n) in ("masked_fill", "where") for n in path) else "none"
+    if first.to_logits is None or not first.row_axes or not first.key_axes:
+        return "given"
+    index = bench.finder.unmasked_index(first)
+    row, key = index[first.row_axes[-1]], index[first.key_axes[-1]]
+    sizes = bench.replay.base(first.scores).shape
+    offset = sizes[first.key_axes[-1]] - sizes[first.row_axes[-1]]
+    if row.shape != hidden.shape:
+        return "given"
+    future = key > row + max(0, offset)
+    return "causal" if bool((hidden == future).all()) else "given"

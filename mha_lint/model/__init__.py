@@ -1,0 +1,1 @@
+"""Plain frozen data; imports nothing of the engine, nor torch, click or rich."""

@@ -1,0 +1,24 @@
+"""A rule: identity and a pure check; its documentation is its file's docstring."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from mha_lint.model.facts import SiteFacts, SubjectFacts
+from mha_lint.model.finding import Severity, Violation
+
+SiteCheck: TypeAlias = Callable[[SiteFacts], Iterator[Violation]]
+SubjectCheck: TypeAlias = Callable[[SubjectFacts], Iterator[Violation]]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule: exactly one of ``site`` (run at every site) and ``subject`` (run once) is set."""
+
+    code: str
+    severity: Severity
+    since: str
+    site: SiteCheck | None = None
+    subject: SubjectCheck | None = None

@@ -1,0 +1,1 @@
+"""One module per format, each with ``render(report, view) -> str``; none of them needs torch."""

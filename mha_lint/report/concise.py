@@ -1,0 +1,35 @@
+"""The ``concise`` format: one line for each finding, as compilers and editors know it."""
+
+from __future__ import annotations
+
+from rich.text import Text
+
+from mha_lint.model.report import RunReport, Status
+from mha_lint.report.lines import clean, line, to_string
+from mha_lint.report.summary import distinct, remarks, summary
+from mha_lint.report.text import STYLES
+from mha_lint.report.view import View
+
+
+def render(report: RunReport, view: View) -> str:
+    """Return ``path:line:col: CODE message`` lines, then those of what was not checked."""
+    lines: list[Text] = []
+    for finding in distinct(report.findings()):
+        code = (finding.code, STYLES[finding.severity])
+        lines.append(line(f"{finding.span}: ", code, f" {_one_line(finding.message)}"))
+    for target in report.targets:
+        if target.status is Status.FAILED:
+            place = f"{target.path}:{target.line or 1}:1: "
+            hint = f" ({target.hint})" if target.hint else ""
+            text = _one_line(f" {target.target} not checked: {target.reason}{hint}")
+            lines.append(line(place, ("MHA001", "bold red"), f" {text}"))
+    for crash in report.crashes:
+        text = _one_line(f"{crash.where} in {crash.target}: {crash.error}")
+        lines.append(line(("internal error", "bold red"), f": {text}"))
+    if not view.quiet:
+        lines.append(line("; ".join([summary(report), *remarks(report)])))
+    return to_string(lines, view)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(clean(text).split())

@@ -1,0 +1,1 @@
+"""Load rule packs, select rules, run them over facts and honour suppressions."""

@@ -1,0 +1,134 @@
+"""What a node of a recording depends on: inputs, learned parameters, other nodes.
+
+Edges carry values only. An operation that reads no more than the shape of its operand
+(``zeros_like``, ``new_full``) does not make its result depend on that operand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import torch
+from torch.fx import Node
+
+from mha_lint.capture import Recording
+from mha_lint.model.source import Frame
+
+SHAPE_ONLY = frozenset(
+    [
+        "zeros_like",
+        "ones_like",
+        "full_like",
+        "empty_like",
+        "rand_like",
+        "randn_like",
+        "randint_like",
+        "new_zeros",
+        "new_ones",
+        "new_full",
+        "new_empty",
+        "new_tensor",
+    ]
+)
+OPAQUE_LEARNED = frozenset(["embedding", "embedding_bag", "lstm", "gru", "rnn_tanh", "rnn_relu"])
+
+
+def op(node: Node) -> str:
+    """Return the canonical name of the operation."""
+    return str(node.meta.get("op", node.op))
+
+
+def stack_of(node: Node | None) -> tuple[Frame, ...]:
+    """Return the user's frames that led to `node`, outermost first."""
+    return tuple(node.meta.get("stack", ())) if node is not None else ()
+
+
+def operands(node: Node) -> list[Node]:
+    """Return the nodes whose values `node` reads."""
+    return [] if op(node) in SHAPE_ONLY else list(node.all_input_nodes)
+
+
+class Dependence:
+    """Order, dependence and reachability in one recording."""
+
+    def __init__(self, recording: Recording) -> None:
+        """Walk the graph of `recording` once."""
+        self.recording = recording
+        self.order: dict[Node, int] = {}
+        self._on_data: dict[Node, bool] = {}
+        self._on_parameters: dict[Node, frozenset[str]] = {}
+        self._users: dict[Node, list[Node]] = {}
+        placeholders = set(recording.placeholders)
+        for index, node in enumerate(recording.graph.nodes):
+            self.order[node] = index
+            read = operands(node)
+            for one in read:
+                self._users.setdefault(one, []).append(node)
+            self._on_data[node] = node in placeholders or any(self._on_data[n] for n in read)
+            names = (
+                frozenset([node.meta["parameter"]]) if node.meta.get("parameter") else frozenset()
+            )
+            self._on_parameters[node] = names.union(*(self._on_parameters[n] for n in read))
+        self.live = self.ancestors(recording.outputs)
+
+    def on_data(self, node: Node) -> bool:
+        """Return whether the value of `node` depends on an input of the call."""
+        return self._on_data[node]
+
+    def parameters(self, node: Node) -> frozenset[str]:
+        """Return the names of the parameters that `node` depends on."""
+        return self._on_parameters[node]
+
+    def learned_only(self, node: Node) -> bool:
+        """Return whether `node` is made from parameters and constants, with a parameter in it."""
+        return not self._on_data[node] and bool(self._on_parameters[node])
+
+    def users(self, node: Node) -> list[Node]:
+        """Return the nodes that read the value of `node`."""
+        return self._users.get(node, [])
+
+    def ancestors(self, nodes: Iterable[Node]) -> set[Node]:
+        """Return `nodes` and all that they depend on."""
+        return _closure(nodes, operands)
+
+    def descendants(self, nodes: Iterable[Node]) -> set[Node]:
+        """Return `nodes` and all that depends on them."""
+        return _closure(nodes, self.users)
+
+    def between(self, start: Node, end: Node) -> list[Node]:
+        """Return the nodes on the paths from `start` (left out) to `end` (kept), in order."""
+        on_path = (self.descendants([start]) & self.ancestors([end])) - {start}
+        return sorted(on_path, key=self.order.__getitem__)
+
+    def inputs_of(self, node: Node) -> frozenset[str]:
+        """Return the names of the inputs that `node` depends on."""
+        above = self.ancestors([node])
+        named = zip(self.recording.placeholders, self.recording.input_names, strict=True)
+        return frozenset(name for placeholder, name in named if placeholder in above)
+
+
+def _closure(start: Iterable[Node], step: Callable[[Node], list[Node]]) -> set[Node]:
+    seen: set[Node] = set()
+    front = list(start)
+    while front:
+        node = front.pop()
+        if node not in seen:
+            seen.add(node)
+            front += step(node)
+    return seen
+
+
+def is_tensor(recording: Recording, node: Node) -> bool:
+    """Return whether the recorded value of `node` is a tensor."""
+    return isinstance(recording.values.get(node), torch.Tensor)
+
+
+def is_number(recording: Recording, node: Node) -> bool:
+    """Return whether the recorded value of `node` is a floating or complex tensor."""
+    value = recording.values.get(node)
+    return isinstance(value, torch.Tensor) and (value.is_floating_point() or value.is_complex())
+
+
+def shape(recording: Recording, node: Node) -> tuple[int, ...]:
+    """Return the recorded shape of `node`."""
+    return tuple(recording.values[node].shape)

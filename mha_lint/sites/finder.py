@@ -1,0 +1,391 @@
+"""Find the attention sites of a recording."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+from torch.fx import Node
+
+from mha_lint.capture import Replay
+from mha_lint.model.facts import Kind
+from mha_lint.sites.contraction import Contraction, Labels
+from mha_lint.sites.dependence import Dependence, is_number, is_tensor, op, operands
+from mha_lint.sites.normaliser import SOFTMAX, Normaliser, find_normaliser
+from mha_lint.sites.operand import Operand, Operands
+from mha_lint.sites.site import Site
+from mha_lint.sites.source import Sources
+from mha_lint.sites.trace import Trace, trace, varies_along
+
+MAPS_PASSED = 2
+"""Talking heads have one learned map over heads before the softmax and one behind."""
+
+
+class Finder:
+    """Find sites in one recording, measuring on one replay."""
+
+    def __init__(self, dependence: Dependence, replay: Replay) -> None:
+        """Prepare; nothing is measured yet."""
+        self.dependence = dependence
+        self.replay = replay
+        self.recording = dependence.recording
+        self.sources = Sources(dependence)
+        self.operands = Operands(self.sources, replay)
+
+    def find(self) -> list[Site]:
+        """Return the sites in recorded order, per-head loops grouped into one."""
+        mixing = [
+            found
+            for node in self.recording.graph.nodes
+            if (found := self.sources.contraction(node)) is not None
+            and self.sources.is_mixing(node)
+            and node in self.dependence.live
+        ]
+        normalised: dict[Node, Site] = {}
+        bare: dict[Node, Site] = {}
+        for value in mixing:
+            site = self._site_at(value)
+            if site is None:
+                continue
+            (
+                bare
+                if site.normaliser.element != "softmax" and site.normaliser.element != "coupled"
+                else normalised
+            )[value.node] = site
+        taken = {
+            n
+            for s in normalised.values()
+            if s.score is not None
+            for n in (s.context, s.scores, *s.extra)
+        }
+        for node, site in bare.items():
+            if node not in taken and site.scores not in taken:
+                normalised[node] = site
+                taken |= {node, site.scores}
+        scores = {s.scores for s in normalised.values() if s.score is not None}
+        kept = [
+            s for n, s in normalised.items() if n not in scores and not self._inside(s, normalised)
+        ]
+        kept.sort(key=lambda s: self.dependence.order[s.context])
+        return group_heads(self.dependence, kept)
+
+    def _inside(self, site: Site, sites: dict[Node, Site]) -> bool:
+        """Return whether the "context" is only a sum that normalises another site's weights."""
+        return any(
+            other.scores is site.scores
+            and other is not site
+            and site.context in self.dependence.ancestors([other.weights])
+            for other in sites.values()
+        )
+
+    # --- one candidate -------------------------------------------------------------------------
+
+    def _site_at(self, value: Contraction) -> Site | None:
+        for weights_left in (True, False):
+            for score, extra in self._scores_behind(value.side(weights_left)[0]):
+                site = self._with_score(value, weights_left, score, extra)
+                if site is not None:
+                    return site
+        for weights_left in (True, False):
+            site = self._without_score(value, weights_left)
+            if site is not None:
+                return site
+        return None
+
+    def _scores_behind(self, weights: Node) -> list[tuple[Contraction, tuple[Node, ...]]]:
+        """Return the score contractions behind `weights`, each with those added to it."""
+        found: list[Contraction] = []
+        added: list[Node] = []
+        front: list[tuple[Node, int, bool]] = [(weights, 0, False)]
+        seen: set[Node] = set()
+        while front:
+            node, maps, normalised = front.pop(0)
+            if node in seen or not self.dependence.on_data(node):
+                continue
+            seen.add(node)
+            contraction = self.sources.contraction(node)
+            if contraction is not None and self.sources.is_mixing(node):
+                # A map over heads (talking heads) may stand between scores and weights, but only
+                # beside a normaliser: without one it is the next layer's projection.
+                if maps == 0 or normalised:
+                    found.append(contraction)
+                continue
+            if self.sources.learned_map(node) is not None:
+                added.append(node)
+                maps += 1
+                if maps > MAPS_PASSED:
+                    continue
+            normalised = normalised or op(node) in SOFTMAX
+            front += [(n, maps, normalised) for n in operands(node)]
+        found.sort(key=lambda c: self.dependence.order[c.node])
+        return [(c, (*(o.node for o in found if o is not c), *added)) for c in found]
+
+    def _with_score(
+        self, value: Contraction, weights_left: bool, score: Contraction, extra: tuple[Node, ...]
+    ) -> Site | None:
+        weights, weight_labels = value.side(weights_left)
+        normaliser = find_normaliser(self.dependence, self.replay, score.node, weights)
+        to_logits = trace(self.replay, score.node, normaliser.logits)
+        last = normaliser.later[-1] if normaliser.later else normaliser.weights
+        to_weights = trace(self.replay, last, weights)
+        if normaliser.element == "coupled" and bool((self.replay.base(last) < -1e-12).any()):
+            return None  # a norm or a filter, no weights
+        origin = compose(self._unmasked(score.node, normaliser.logits, to_logits), to_weights)
+        if origin is None:
+            return None
+        along = self._varying(origin, weight_labels, value.summed)
+        left, right = set(score.free(True)), set(score.free(False))
+        labels = {x for a in along if (x := score.out_labels[a]) is not None}
+        if not labels:
+            return None
+        if labels & left and not labels & right:
+            key_left = True
+        elif labels & right and not labels & left:
+            key_left = False
+        else:
+            return None
+        q = self._score_operand(score, not key_left)
+        k = self._score_operand(score, key_left)
+        v = self._value_operand(value, weights_left)
+        kind = self._kind(normaliser, q, k, v)
+        if kind is None:
+            return None
+        rows, keys = self._out_axes(score, q, not key_left), self._out_axes(score, k, key_left)
+        groups = tuple(a for a in range(len(score.out_labels)) if a not in rows and a not in keys)
+        reached = tuple(e for e in extra if e not in self.dependence.ancestors([q.node, k.node]))
+        return Site(
+            kind, score, key_left, value, weights_left, normaliser, to_logits, to_weights, origin,
+            q, k, v, rows, keys, groups, reached,
+        )  # fmt: skip
+
+    def unmasked_index(self, site: Site) -> tuple[Tensor, ...]:
+        """Return, per axis of the scores, the index that each element of the logits came from."""
+        assert site.to_logits is not None
+        return self._unmasked(site.scores, site.normaliser.logits, site.to_logits).index
+
+    def _unmasked(self, scores: Node, logits: Node, traced: Trace) -> Trace:
+        """Fill in where masked logits came from: ask the node before the mask, which has their layout."""
+        if bool(traced.responds.all()) or not traced.responds.numel():
+            return traced
+        sized = tuple(traced.responds.shape)
+        for node in reversed(self.dependence.between(scores, logits)):
+            if not is_number(self.recording, node) or tuple(self.replay.base(node).shape) != sized:
+                continue
+            earlier = trace(self.replay, scores, node)
+            if bool(earlier.responds.all()):
+                index = tuple(
+                    torch.where(traced.responds, a, b)
+                    for a, b in zip(traced.index, earlier.index, strict=True)
+                )
+                return replace(traced, index=index)
+        if tuple(self.replay.base(scores).shape) == sized:
+            own = trace(self.replay, scores, scores)
+            agrees = all(
+                bool((a == b)[traced.responds].all())
+                for a, b in zip(traced.index, own.index, strict=True)
+            )
+            if agrees:
+                return replace(traced, index=own.index)
+        return traced
+
+    def _without_score(self, value: Contraction, weights_left: bool) -> Site | None:
+        """Additive attention and pooling: a softmax over positions, no product of q and k."""
+        weights, labels = value.side(weights_left)
+        softmax = self._softmax_behind(weights)
+        if softmax is None:
+            return None
+        logits = operands(softmax)[0]
+        later = find_normaliser(self.dependence, self.replay, logits, weights).later
+        to_weights = trace(self.replay, softmax, weights)
+        if not to_weights.all_clean:
+            return None
+        origin = to_weights.index
+        along = self._varying(origin, labels, value.summed)
+        v = self._value_operand(value, weights_left)
+        if not v.position_axes or not along or v.source is None or v.learned:
+            return None
+        if v.source.kind == "context":
+            return None  # q (k^T v): linear attention, whose feature map happens to be a softmax
+        base = self.replay.base(logits)
+        rest = [a for a in range(base.dim()) if a not in along and base.shape[a] > 1]
+        free = value.free(weights_left)
+        rows = tuple(a for a in self._varying(origin, labels, frozenset(free)) if a in rest)
+        pooled = not rows or not self._follows_data(logits, rows)
+        kind = Kind.POOLING if pooled else Kind.SELF
+        groups = tuple(a for a in range(base.dim()) if a not in along and a not in rows)
+        normaliser = Normaliser(logits, softmax, "softmax", later)
+        return Site(
+            kind, None, False, value, weights_left, normaliser, None, to_weights, origin,
+            None, None, v, rows, tuple(sorted(along)), groups,
+        )  # fmt: skip
+
+    def _softmax_behind(self, weights: Node) -> Node | None:
+        front, seen = [weights], set()
+        while front:
+            node = front.pop(0)
+            if node in seen:
+                continue
+            seen.add(node)
+            if op(node) == "softmax":
+                return node if self.dependence.on_data(node) else None
+            if self.sources.at(node) is None and is_tensor(self.recording, node):
+                front += [n for n in operands(node) if self.dependence.on_data(n)]
+        return None
+
+    def _follows_data(self, logits: Node, rows: tuple[int, ...]) -> bool:
+        """Return whether different rows of `logits` depend on different data, not on weights only."""
+        above = self.dependence.ancestors([logits])
+        placeholders = [p for p in self.recording.placeholders if p in above]
+        base = self.replay.base(logits)
+        for placeholder in placeholders:
+            value = self.replay.base(placeholder)
+            if not value.is_floating_point() or value.dim() < 2:
+                continue
+            for axis in range(value.dim() - 1):
+                moved_in = value.clone()
+                moved_in.select(axis, 0).add_(0.31)
+                (moved,) = self.replay.run([logits], {placeholder: moved_in})
+                changed = ((moved - base).abs() > 1e-12).long()
+                if any(varies_along(changed, row) for row in rows):
+                    return True
+        return False
+
+    # --- operands ------------------------------------------------------------------------------
+
+    def _score_operand(self, score: Contraction, left: bool) -> Operand:
+        node, labels = score.side(left)
+        features = _axes(labels, score.summed)
+        free = _axes(labels, frozenset(score.free(left)))
+        groups = tuple(i for i in range(len(labels)) if i not in features and i not in free)
+        operand = self.operands.describe(node, free, features, groups)
+        return _rows_by_data(operand)
+
+    def _value_operand(self, value: Contraction, weights_left: bool) -> Operand:
+        node, labels = value.side(not weights_left)
+        rows = _axes(labels, value.summed)
+        features = _axes(labels, frozenset(value.free(not weights_left)))
+        groups = tuple(i for i in range(len(labels)) if i not in features and i not in rows)
+        return self.operands.describe(node, rows, features, groups)
+
+    def _out_axes(self, score: Contraction, operand: Operand, left: bool) -> tuple[int, ...]:
+        _, labels = score.side(left)
+        wanted = {labels[a] for a in operand.rows}
+        return tuple(i for i, x in enumerate(score.out_labels) if x is not None and x in wanted)
+
+    def _kind(self, normaliser: Normaliser, q: Operand, k: Operand, v: Operand) -> Kind | None:
+        """Tell attention over positions from attention over channels, gates and plain algebra."""
+        if q.source is None or k.source is None or v.source is None:
+            return None
+        normalised = normaliser.element in ("softmax", "coupled")
+        over_data = [bool(o.position_axes) or _single(o, self.replay) for o in (q, k)]
+        sums_positions = [any(o.varies[a].data for a in o.features) for o in (q, k)]
+        over_channels = [any(o.varies[a].channels for a in o.rows) for o in (q, k)]
+        if any(sums_positions) and not any(o.position_axes for o in (q, k)):
+            if normalised:
+                return Kind.CHANNEL
+            learned = all(o.source is not None and o.source.kind == "projection" for o in (q, k))
+            return Kind.LINEAR if learned else None
+        if k.learned or v.learned:
+            return None
+        if q.learned:
+            return Kind.POOLING if normalised else None
+        if not normalised:
+            trusted = ("projection", "input", "opaque")
+            if not (
+                all(over_data) and all(o.source and o.source.kind in trusted for o in (q, k, v))
+            ):
+                return None
+            if not k.position_axes or not v.position_axes:
+                return None
+        if all(over_data) or all(over_channels) or (normalised and any(over_data)):
+            return self._self_or_cross(q, k)
+        return None
+
+    def _self_or_cross(self, q: Operand, k: Operand) -> Kind:
+        assert q.source is not None and k.source is not None
+        one, other = q.source.reads or q.source.node, k.source.reads or k.source.node
+        read = {s.reads or s.node for s in k.sources if s.kind != "learned"}
+        if one in read:
+            return Kind.SELF  # a cache beside it changes nothing
+        inputs = self.dependence.inputs_of
+        if inputs(one) != inputs(other):
+            return Kind.CROSS
+        # Both from one input: self attention, unless one is a narrower view of it (a class token).
+        return Kind.SELF
+
+    @staticmethod
+    def _varying(origin: tuple[Tensor, ...], labels: Labels, wanted: frozenset[int]) -> list[int]:
+        """Return the axes of the scores that vary along the axes of the weights called `wanted`."""
+        axes = [i for i, x in enumerate(labels) if x is not None and x in wanted]
+        return [a for a, index in enumerate(origin) if any(varies_along(index, i) for i in axes)]
+
+
+def compose(first: Trace, second: Trace) -> tuple[Tensor, ...] | None:
+    """Return, per source axis of `first`, the index each element at the end of `second` came from.
+
+    The middle tensor is the target of `first` and has the shape of `second`'s source. Axes that are
+    mixed on the way (a map over heads) count as index 0 there: no other axis depends on them.
+    """
+    if tuple(first.responds.shape) != second.shape:
+        return None
+    flat = torch.zeros(second.responds.shape, dtype=torch.long, device=second.responds.device)
+    for size, index in zip(second.shape, second.index, strict=True):
+        flat = flat * size + index.clamp(min=0)
+    out: list[Tensor] = []
+    for index in first.index:
+        taken = index.reshape(-1)[flat]
+        out.append(torch.where(second.responds, taken, torch.full_like(taken, -1)))
+    return tuple(out)
+
+
+def _axes(labels: Labels, wanted: frozenset[int]) -> tuple[int, ...]:
+    return tuple(i for i, x in enumerate(labels) if x is not None and x in wanted)
+
+
+def _rows_by_data(operand: Operand) -> Operand:
+    """Count free axes that hold heads (grouped queries, one shared key head) among the groups."""
+    by_data = tuple(a for a in operand.rows if operand.varies[a].data)
+    if not by_data or by_data == operand.rows:
+        return operand
+    heads = tuple(a for a in operand.rows if a not in by_data and operand.varies[a].channels)
+    rows = tuple(a for a in operand.rows if a not in heads)
+    return replace(operand, rows=rows, groups=tuple(sorted((*operand.groups, *heads))))
+
+
+def _single(operand: Operand, replay: Replay) -> bool:
+    """Return whether the operand holds one row only, so that nothing can vary along it."""
+    sizes = replay.base(operand.node).shape
+    count = 1
+    for axis in operand.rows:
+        count *= sizes[axis]
+    return count == 1
+
+
+def group_heads(dependence: Dependence, sites: list[Site]) -> list[Site]:
+    """Join the sites of one loop over heads: same source lines, none feeding another's operands."""
+    groups: list[list[Site]] = []
+    for site in sites:
+        for group in groups:
+            if _siblings(dependence, group, site):
+                group.append(site)
+                break
+        else:
+            groups.append([site])
+    return [replace(g[0], members=tuple(g)) if len(g) > 1 else g[0] for g in groups]
+
+
+def _siblings(dependence: Dependence, group: list[Site], site: Site) -> bool:
+    first = group[0]
+    if first.kind is not site.kind or _places(first.context) != _places(site.context):
+        return False
+    recording = dependence.recording
+    # Heads of unequal width are a fault to be told, so only positions and samples must agree.
+    if recording.values[first.scores].shape != recording.values[site.scores].shape:
+        return False
+    above = dependence.ancestors([site.context])
+    return not any(member.context in above for member in group)
+
+
+def _places(node: Node) -> tuple[object, ...]:
+    return tuple(frame.span for frame in node.meta.get("stack", ()))

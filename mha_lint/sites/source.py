@@ -1,0 +1,177 @@
+"""What an operand of a site is made from: the nearest learned maps, inputs or learned tensors."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from torch.fx import Node
+
+from mha_lint.sites.contraction import Contraction, contraction_of
+from mha_lint.sites.dependence import OPAQUE_LEARNED, Dependence, is_tensor, op, operands, shape
+
+CONVOLUTIONS = frozenset(["conv1d", "conv2d", "conv3d"])
+UNFLATTENING = frozenset(["view", "reshape", "unflatten"])
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One origin of an operand.
+
+    ``kind``: "projection" (a learned linear map of data), "input" (an argument of the call),
+    "learned" (made from parameters alone), "opaque" (an embedding or a recurrent layer) or
+    "context" (the result of another contraction of data with data). ``node``: its output;
+    ``reads``: the data that a projection is applied to; ``parameters``: its weight's names.
+    ``channel_axes``: the axes of `node` that a learned map produced (for inputs the last one),
+    all others are ``data_axes``.
+    """
+
+    kind: str
+    node: Node
+    call: Node
+    reads: Node | None
+    parameters: tuple[str, ...]
+    channel_axes: tuple[int, ...]
+    data_axes: tuple[int, ...]
+    in_width: int
+    out_width: int
+
+
+class Sources:
+    """Find the sources of any node of one recording."""
+
+    def __init__(self, dependence: Dependence) -> None:
+        """Prepare for the recording of `dependence`."""
+        self.dependence = dependence
+        self.recording = dependence.recording
+        self._contractions: dict[Node, Contraction | None] = {}
+
+    def contraction(self, node: Node) -> Contraction | None:
+        """Return `node` as a contraction, if it is one."""
+        if node not in self._contractions:
+            self._contractions[node] = contraction_of(self.recording, node)
+        return self._contractions[node]
+
+    def is_mixing(self, node: Node) -> bool:
+        """Return whether `node` contracts data with data."""
+        found = self.contraction(node)
+        on_data = self.dependence.on_data
+        return found is not None and on_data(found.left) and on_data(found.right)
+
+    def learned_map(self, node: Node) -> tuple[Node, Node] | None:
+        """Return (data, weight) when `node` applies a learned linear map to data."""
+        dep = self.dependence
+        if op(node) in CONVOLUTIONS:
+            data, weight = node.args[0], node.args[1]
+            if isinstance(data, Node) and isinstance(weight, Node) and dep.on_data(data):
+                return (data, weight) if dep.learned_only(weight) else None
+            return None
+        found = self.contraction(node)
+        if found is None:
+            return None
+        for data, weight in ((found.left, found.right), (found.right, found.left)):
+            if dep.on_data(data) and dep.learned_only(weight):
+                return data, weight
+        return None
+
+    def of(self, node: Node) -> list[Source]:
+        """Return the sources of `node`, nearest first, in recorded order."""
+        found: list[Source] = []
+        seen: set[Node] = set()
+        front = [node]
+        while front:
+            one = front.pop(0)
+            if one in seen:
+                continue
+            seen.add(one)
+            source = self.at(one)
+            if source is not None:
+                found.append(source)
+            else:
+                front += [n for n in operands(one) if self._matters(n)]
+        found.sort(key=lambda s: -self.dependence.order[s.node])
+        return found
+
+    def _matters(self, node: Node) -> bool:
+        return self.dependence.on_data(node) or self.dependence.learned_only(node)
+
+    def at(self, node: Node) -> Source | None:
+        """Return `node` as a source, or None when one must look further back."""
+        dep = self.dependence
+        if not is_tensor(self.recording, node):
+            return None
+        if not self.recording.values[node].is_floating_point():
+            return None
+        if node.op == "placeholder":
+            return self._plain("input", node)
+        if dep.learned_only(node):
+            return self._plain("learned", node)
+        if op(node) in OPAQUE_LEARNED:
+            return self._plain("opaque", node)
+        if (
+            op(node) == "getitem"
+            and node.all_input_nodes
+            and op(node.all_input_nodes[0]) in OPAQUE_LEARNED
+        ):
+            return self._plain("opaque", node)
+        found = self.learned_map(node)
+        if found is not None:
+            return self._projection(node, *found)
+        return self._plain("context", node) if self.is_mixing(node) else None
+
+    def _plain(self, kind: str, node: Node) -> Source:
+        sizes = shape(self.recording, node)
+        rank = len(sizes)
+        channel = (rank - 1,) if rank else ()
+        width = sizes[-1] if rank else 1
+        parameters = tuple(sorted(self.dependence.parameters(node)))
+        return Source(
+            kind, node, node, None, parameters, channel, tuple(range(rank - 1)), width, width
+        )
+
+    def _projection(self, node: Node, data: Node, weight: Node) -> Source:
+        sizes = shape(self.recording, node)
+        rank = len(sizes)
+        if op(node) in CONVOLUTIONS:
+            spatial = int(op(node)[4])
+            channel: tuple[int, ...] = (rank - 1 - spatial,)
+            kernel = shape(self.recording, weight)
+            in_width = shape(self.recording, data)[channel[0]]
+            width = kernel[0]
+        else:
+            found = self.contraction(node)
+            assert found is not None
+            on_left = found.left is weight
+            _, labels = found.side(on_left)
+            produced = {x for x in labels if x is not None and x in found.free(on_left)}
+            channel = tuple(i for i, x in enumerate(found.out_labels) if x in produced)
+            sized = dict(zip(labels, shape(self.recording, weight), strict=True))
+            in_width = math.prod(sized[x] for x in found.summed)
+            width = math.prod(sizes[i] for i in channel)
+        out = self._unflattened(node, channel)
+        shift = len(shape(self.recording, out)) - rank
+        channel = tuple(c + shift for c in channel)
+        rank += shift
+        data_axes = tuple(i for i in range(rank) if i not in channel)
+        names = tuple(sorted(self.dependence.parameters(weight)))
+        return Source("projection", out, node, data, names, channel, data_axes, in_width, width)
+
+    def _unflattened(self, node: Node, channel: tuple[int, ...]) -> Node:
+        """Follow ``addmm(b, x.view(-1, C), W).view(B, T, C)`` to where the positions stand apart."""
+        sizes = shape(self.recording, node)
+        while len(sizes) == 2 and channel == (1,):
+            users = [n for n in self.dependence.users(node) if is_tensor(self.recording, n)]
+            if len(users) != 1:
+                return node
+            (user,) = users
+            after = shape(self.recording, user)
+            if op(user) in UNFLATTENING and len(after) > 2 and after[-1] == sizes[-1]:
+                return user
+            if op(user) == "add" and after == sizes and self._adds_parameter(user, node):
+                node = user
+                continue
+            return node
+        return node
+
+    def _adds_parameter(self, user: Node, node: Node) -> bool:
+        return all(n is node or self.dependence.learned_only(n) for n in operands(user))

@@ -1,0 +1,238 @@
+"""Where each element of a tensor came from, measured by replay and not by recognising operations.
+
+A small perturbation whose size is the index along one axis of the source arrives at every element
+of the target; divided by what a perturbation of equal size everywhere does there, it gives the
+index along that axis that the element came from. This is exact for layout changes and for any
+elementwise factor between; where elements of one vector are mixed (a rotation, a norm, a map over
+heads) the axes along which nothing is mixed still come out clean.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+from torch.fx import Node
+
+from mha_lint.capture import Replay
+
+STEP = 1e-6
+"""Small enough for the curvature of soft-capping and norms, large against float64 rounding."""
+CLEAN = 0.05
+"""How far a measured index may lie from a whole number: curvature gives below 0.01."""
+FLAT = 1e-7
+"""A response below this share of the largest one counts as none (hidden by a mask)."""
+WEAK = 1e-3
+"""Below this share of the largest response an index that is no whole number proves nothing."""
+HIDDEN = 1e6
+"""Beyond this a value is a mask's fill, and rounding would drown the perturbation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Origin of every element of a target tensor.
+
+    ``index[a]`` has the target's shape and holds the index along axis ``a`` of the source, -1
+    where the source has no influence; ``clean[a]`` tells whether all of these are whole numbers
+    within range. ``responds``: elements that depend on the source. ``gain``: |d target / d source|
+    of each element, or None where elements are mixed.
+    """
+
+    shape: tuple[int, ...]
+    index: tuple[Tensor, ...]
+    clean: tuple[bool, ...]
+    responds: Tensor
+    gain: Tensor | None
+
+    @property
+    def all_clean(self) -> bool:
+        """Return whether every responding element comes from exactly one source element."""
+        return all(self.clean)
+
+    def flat(self) -> Tensor:
+        """Return the flat source index of each element, -1 where unknown (needs `all_clean`)."""
+        flat = (
+            torch.zeros_like(self.index[0])
+            if self.index
+            else torch.zeros_like(self.responds).long()
+        )
+        for size, index in zip(self.shape, self.index, strict=True):
+            flat = flat * size + index.clamp(min=0)
+        return torch.where(self.responds, flat, torch.full_like(flat, -1))
+
+
+_KNOWN: WeakKeyDictionary[Replay, dict[tuple[Node, Node], Trace]] = WeakKeyDictionary()
+"""Traces of a replay are asked for by several facts, and never change."""
+
+
+def trace(replay: Replay, source: Node, target: Node) -> Trace:
+    """Return where the elements of `target` come from in `source`."""
+    known = _KNOWN.setdefault(replay, {})
+    if (source, target) not in known:
+        known[source, target] = _measured(replay, source, target)
+    return known[source, target]
+
+
+def _measured(replay: Replay, source: Node, target: Node) -> Trace:
+    at = replay.base(source)
+    if source is target:
+        return _identity(at)
+    there = replay.base(target)
+    found = _trace_at(replay, source, target, at, there)
+    silent = ~found.responds & torch.isfinite(there) & (there.abs() < HIDDEN)
+    if not bool(silent.any()) or not bool(found.responds.any()):
+        return found
+    # A ReLU is flat on one side of zero: look from both sides.
+    for other in (at.abs() + 0.1, -at.abs() - 0.1):
+        (there,) = replay.run([target], {source: other})
+        more = _trace_at(replay, source, target, other, there)
+        if bool((more.responds & ~found.responds).any()):
+            found = _joined(found, more)
+    return found
+
+
+def _joined(one: Trace, other: Trace) -> Trace:
+    new = ~one.responds
+    index = tuple(torch.where(new, b, a) for a, b in zip(one.index, other.index, strict=True))
+    clean = tuple(a and b for a, b in zip(one.clean, other.clean, strict=True))
+    gain = None
+    if one.gain is not None and other.gain is not None:
+        gain = torch.where(new, other.gain, one.gain)
+    return Trace(one.shape, index, clean, one.responds | other.responds, gain)
+
+
+def _trace_at(replay: Replay, source: Node, target: Node, at: Tensor, there: Tensor) -> Trace:
+    weight = _weights(at)
+    response = _respond(replay, source, target, at, there, weight)
+    finite = torch.isfinite(response) & (there.abs() < HIDDEN)
+    size = response.abs().where(finite, torch.zeros_like(response))
+    responds = finite & (size > FLAT * size.max().clamp(min=1e-300))
+    safe = response.where(responds, torch.ones_like(response))
+    indices: list[Tensor] = []
+    clean: list[bool] = []
+    for axis, n in enumerate(at.shape):
+        if n == 1:
+            indices.append(torch.where(responds, 0, -1))
+            clean.append(True)
+            continue
+        ramp = torch.arange(n, dtype=at.dtype, device=at.device) / (n - 1)
+        ramp = ramp.view([n if a == axis else 1 for a in range(at.dim())])
+        moved = _respond(replay, source, target, at, there, weight * ramp)
+        found = moved / safe * (n - 1)
+        whole = found.round()
+        ok = ((found - whole).abs() < CLEAN) & (whole >= 0) & (whole < n)
+        # Where the target hardly moves, curvature outweighs the slope: nothing is known there.
+        weak = size < WEAK * size.max()
+        clean.append(bool((ok | ~responds | weak).all()) and bool(responds.any()))
+        indices.append(torch.where(responds & ok, whole, torch.full_like(whole, -1)).long())
+    result = Trace(tuple(at.shape), tuple(indices), tuple(clean), responds, None)
+    if not (result.all_clean and responds.any()):
+        return result
+    flat = result.flat().clamp(min=0)
+    gain = response / weight.expand_as(at).reshape(-1)[flat]
+    gain = gain.where(responds, torch.zeros_like(gain))
+    return Trace(result.shape, result.index, result.clean, responds, gain)
+
+
+def _identity(at: Tensor) -> Trace:
+    grids = torch.meshgrid(*(torch.arange(n) for n in at.shape), indexing="ij") if at.dim() else ()
+    yes = torch.ones(at.shape, dtype=torch.bool)
+    return Trace(
+        tuple(at.shape),
+        tuple(grids),
+        (True,) * at.dim(),
+        yes,
+        torch.ones(at.shape, dtype=torch.float64),
+    )
+
+
+def _weights(at: Tensor) -> Tensor:
+    """Return fixed positive weights: a constant shift would vanish in a LayerNorm."""
+    generator = torch.Generator().manual_seed(7)
+    return (torch.rand(at.shape, generator=generator, dtype=torch.float64) + 0.5).to(at.device)
+
+
+def _respond(
+    replay: Replay, source: Node, target: Node, at: Tensor, there: Tensor, by: Tensor
+) -> Tensor:
+    (moved,) = replay.run([target], {source: at + STEP * by})
+    return torch.as_tensor((moved - there) / STEP)
+
+
+def influence_codes(replay: Replay, source: Node, target: Node, axis: int) -> Tensor:
+    """Tell which slices along `axis` of `source` reach each element of `target`, as bits.
+
+    For every bit of the slice number, all slices with that bit set, then all with it clear, are
+    perturbed together. Returns an int64 tensor of the target's shape: bit 2k tells that some slice
+    with bit k set matters, bit 2k+1 that some slice with it clear does. Equal sets have equal codes;
+    a vector's set is the bitwise or of its elements'.
+    """
+    at = replay.base(source)
+    there = replay.base(target)
+    n = at.shape[axis]
+    numbers = torch.arange(n, device=at.device)
+    weight = _weights(at)
+    code = torch.zeros(there.shape, dtype=torch.int64, device=there.device)
+    for bit in range(max(1, (n - 1).bit_length())):
+        for value in (1, 0):
+            chosen = ((numbers >> bit) & 1) == value
+            if not bool(chosen.any()):
+                continue
+            chosen = chosen.to(at.dtype).view([n if a == axis else 1 for a in range(at.dim())])
+            (moved,) = replay.run([target], {source: at + 1e-3 * weight * chosen})
+            changed = (moved - there).abs() > 1e-12 * there.abs().clamp(min=1.0)
+            changed &= torch.isfinite(moved)
+            code |= changed.long() << (2 * bit + (1 - value))
+    return code
+
+
+def dominant_index(replay: Replay, source: Node, target: Node, axis: int) -> Tensor:
+    """Return for each element of `target` the slice along `axis` of `source` that moves it most.
+
+    For axes that are mixed on the way: a norm over positions, pooled keys, a local convolution.
+    -1 where no slice has an influence.
+    """
+    at = replay.base(source)
+    there = replay.base(target)
+    weight = _weights(at)
+    best = torch.zeros_like(there)
+    index = torch.full(there.shape, -1, dtype=torch.long, device=there.device)
+    for n in range(at.shape[axis]):
+        moved_in = at.clone()
+        moved_in.select(axis, n).add_(1e-4 * weight.select(axis, n))
+        (moved,) = replay.run([target], {source: moved_in})
+        change = torch.nan_to_num((moved - there).abs())
+        # A tie (pooling) goes to the first slice: rounding must not decide.
+        better = change > best * (1 + 1e-6) + 1e-14
+        index = torch.where(better, n, index)
+        best = torch.maximum(best, change)
+    return index
+
+
+def distinct(values: Tensor) -> list[int]:
+    """Return the different whole numbers in `values`, in order."""
+    return sorted(set(values.flatten().tolist()))
+
+
+def mostly_varies_along(values: Tensor, axis: int) -> bool:
+    """Return whether most neighbours along `axis` differ.
+
+    For the result of `dominant_index`: a norm lets another slice win here and there.
+    """
+    moved = values.movedim(axis, 0)
+    one, other = moved[:-1], moved[1:]
+    known = (one >= 0) & (other >= 0)
+    count = int(known.sum())
+    return count > 0 and int(((one != other) & known).sum()) > count // 2
+
+
+def varies_along(values: Tensor, axis: int) -> bool:
+    """Return whether `values` (-1: unknown) changes along `axis` anywhere."""
+    first = values.movedim(axis, 0)
+    known = first >= 0
+    big = torch.iinfo(values.dtype).max
+    low = first.where(known, torch.full_like(first, big)).amin(0)
+    high = first.where(known, torch.full_like(first, -1)).amax(0)
+    return bool(((high > low) & (high >= 0)).any()) if first.numel() else False

@@ -1,0 +1,207 @@
+"""Finders and loaders for the user's own files while a target is loaded.
+
+The user's modules are found next to the target and up its folders, packages run their
+``__init__`` only when something asks for a name in it, scripts run their definitions only, and
+packages that are not installed are replaced by stand-ins.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any
+
+from mha_lint.targets.missing import StubFinder
+from mha_lint.targets.session import Session, describe
+from mha_lint.targets.source import Source, SourceError, read_source
+from mha_lint.targets.stubs import Missing
+from mha_lint.targets.toplevel import definitions_only, works_at_top_level
+
+PROTECTED = frozenset({"torch", "numpy", "mha_lint", "pytest", "_pytest"})
+"""Installed packages that a file of the user never shadows."""
+
+
+class LazyPackage(ModuleType):
+    """A package of the user whose ``__init__`` runs when a name in it is first asked for."""
+
+    def __init__(self, name: str, folder: Path, session: Session) -> None:
+        """Stand for the package in `folder`."""
+        super().__init__(name)
+        self.__path__ = [str(folder)]
+        self.__package__ = name
+        self._mha_lint_pending: tuple[Path, Session] | None = (folder / "__init__.py", session)
+
+    def __getattr__(self, name: str) -> Any:
+        """Import the submodule of that name, else run ``__init__`` and look again."""
+        pending = self.__dict__.get("_mha_lint_pending")
+        dunder = name.startswith("__") and name != "__all__"  # __all__: a star import asks for it
+        if dunder or pending is None:
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        try:  # a submodule of that name is meant more often than something in __init__
+            return importlib.import_module(f"{self.__name__}.{name}")
+        except ModuleNotFoundError as error:
+            if error.name != f"{self.__name__}.{name}":
+                raise
+        self._mha_lint_pending = None
+        init, session = pending
+        if init.is_file():
+            self.__file__ = str(init)
+            try:
+                UserLoader(self.__name__, init, session).exec_module(self)
+            except Exception as error:
+                session.note(f"{init.name} of package {self.__name__} failed: {describe(error)}")
+        if name in self.__dict__:
+            return self.__dict__[name]
+        raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+
+
+class UserLoader(importlib.abc.Loader):
+    """Runs a file of the user: all of it when that only defines things, else its definitions."""
+
+    def __init__(self, name: str, path: Path, session: Session) -> None:
+        """Load the file at `path` as the module `name`."""
+        self.name, self.path, self.session = name, path, session
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
+        """Make a plain module, or a lazy one for a package."""
+        if self.path.name == "__init__.py":
+            return LazyPackage(spec.name, self.path.parent, self.session)
+        return None
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Run the file in `module`."""
+        self.session.modules[self.name] = module
+        if isinstance(module, LazyPackage) and module._mha_lint_pending is not None:
+            return
+        try:
+            source = read_source(str(self.path))
+        except SourceError as error:
+            raise ImportError(error.reason) from None
+        session = self.session
+        if session.filter_all or session.tolerant or works_at_top_level(source.tree):
+            self._run_definitions(source, module)
+        else:
+            exec(self._compile(source.tree, source), module.__dict__)
+
+    def get_source(self, _fullname: str) -> str:
+        """Return the file's text, for tracebacks and `inspect`."""
+        return read_source(str(self.path)).text
+
+    def _compile(self, tree: ast.Module, source: Source, flags: int = 0) -> CodeType:
+        code: CodeType = compile(tree, source.path, "exec", flags=flags, dont_inherit=True)
+        return code
+
+    def _run_definitions(self, source: Source, module: ModuleType) -> None:
+        import __future__
+
+        flags = 0
+        for statement in source.tree.body:
+            if isinstance(statement, ast.ImportFrom) and statement.module == "__future__":
+                for alias in statement.names:
+                    flags |= getattr(__future__, alias.name).compiler_flag
+        for statement in definitions_only(source.tree):
+            part = ast.Module([statement], [])
+            try:
+                exec(self._compile(part, source, flags), module.__dict__)
+            except Exception as error:
+                if not self._tolerated(statement, error, module):
+                    raise
+            except SystemExit as error:
+                if isinstance(statement, ast.Import | ast.ImportFrom):
+                    raise
+                self._skipped(statement, error)
+
+    def _tolerated(self, statement: ast.stmt, error: Exception, module: ModuleType) -> bool:
+        if isinstance(statement, ast.Import | ast.ImportFrom):
+            if not self.session.tolerant:
+                return False
+            for alias in statement.names:
+                name = alias.asname or alias.name.partition(".")[0]
+                if name not in module.__dict__ and name != "*":
+                    module.__dict__[name] = Missing(alias.name, self.session.state)
+        elif isinstance(error, ImportError) and not self.session.tolerant:
+            return False
+        self._skipped(statement, error)
+        return True
+
+    def _skipped(self, statement: ast.stmt, error: BaseException) -> None:
+        for name in defined_names(statement):
+            self.session.failed[name] = error
+        self.session.note(
+            f"{self.path.name}:{statement.lineno} was skipped while loading ({describe(error)})"
+        )
+
+
+class ProjectFinder(importlib.abc.MetaPathFinder):
+    """Finds modules and packages of the user in the session's roots, before installed ones."""
+
+    def __init__(self, session: Session) -> None:
+        """Search the roots of `session`."""
+        self.session = session
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """Return the spec of a user's file, or None."""
+        name = fullname.rpartition(".")[2]
+        if path is None:
+            if fullname in sys.stdlib_module_names or fullname in PROTECTED:
+                return None
+            folders: Sequence[Path] = self.session.roots
+        elif fullname.rpartition(".")[0] in self.session.modules:
+            folders = [Path(entry) for entry in path]
+        else:
+            return None
+        for folder in folders:
+            if (found := self._in(folder, name, fullname)) is not None:
+                return found
+        return None
+
+    def _in(self, folder: Path, name: str, fullname: str) -> importlib.machinery.ModuleSpec | None:
+        for file in (folder / name / "__init__.py", folder / f"{name}.py"):
+            if file.is_file():
+                return importlib.util.spec_from_file_location(
+                    fullname,
+                    file,
+                    loader=UserLoader(fullname, file, self.session),
+                    submodule_search_locations=[str(folder / name)]
+                    if file.name == "__init__.py"
+                    else None,
+                )
+        return None
+
+
+class FolderFinder(ProjectFinder):
+    """Finds folders without ``__init__.py``, after everything that is installed."""
+
+    def _in(self, folder: Path, name: str, fullname: str) -> importlib.machinery.ModuleSpec | None:
+        if not (folder / name).is_dir():
+            return None
+        loader = UserLoader(fullname, folder / name / "__init__.py", self.session)
+        return importlib.util.spec_from_file_location(
+            fullname, folder / name, loader=loader, submodule_search_locations=[str(folder / name)]
+        )
+
+
+def finders(session: Session) -> list[Any]:
+    """Return the finders of `session`, the one that goes first at the head."""
+    return [ProjectFinder(session), FolderFinder(session), StubFinder(session)]
+
+
+def defined_names(statement: ast.stmt) -> set[str]:
+    """Return the names that `statement` would have bound."""
+    match statement:
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            return {name}
+        case _:
+            return {
+                node.id
+                for node in ast.walk(statement)
+                if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+            }

@@ -1,0 +1,331 @@
+"""What the body of a constructor does with its parameters and with the entries of a config.
+
+A *reference* is a parameter, or an attribute or item of it: ``dim``, ``config.n_embd``,
+``cfg["heads"]`` are written "dim", "config.n_embd", "cfg.heads".
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+
+from mha_lint.targets.infer.vocabulary import Role
+from mha_lint.targets.source import SourceError, read_source
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+DEEPEST = 4
+"""Constructors that are followed from one class into the parts it makes."""
+
+_TAKES: dict[str, tuple[Role | None, ...]] = {
+    "Linear": (Role.WIDTH, Role.WIDTH, Role.FLAG),
+    "LayerNorm": (Role.WIDTH, Role.EPSILON),
+    "RMSNorm": (Role.WIDTH, Role.EPSILON),
+    "BatchNorm1d": (Role.WIDTH,),
+    "BatchNorm2d": (Role.WIDTH,),
+    "InstanceNorm2d": (Role.WIDTH,),
+    "GroupNorm": (Role.GROUPS, Role.WIDTH),
+    "Embedding": (Role.VOCABULARY, Role.WIDTH),
+    "Conv1d": (Role.WIDTH, Role.WIDTH, Role.KERNEL, Role.STEP),
+    "Conv2d": (Role.WIDTH, Role.WIDTH, Role.KERNEL, Role.STEP),
+    "Conv3d": (Role.WIDTH, Role.WIDTH, Role.KERNEL, Role.STEP),
+    "Dropout": (Role.RATE,),
+    "DropPath": (Role.RATE,),
+    "MultiheadAttention": (Role.WIDTH, Role.HEADS, Role.RATE),
+    "TransformerEncoderLayer": (Role.WIDTH, Role.HEADS, Role.INNER, Role.RATE),
+    "TransformerDecoderLayer": (Role.WIDTH, Role.HEADS, Role.INNER, Role.RATE),
+    "TransformerEncoder": (Role.MODULE, Role.LAYERS),
+    "LSTM": (Role.WIDTH, Role.WIDTH, Role.LAYERS),
+    "GRU": (Role.WIDTH, Role.WIDTH, Role.LAYERS),
+    "range": (Role.LAYERS,),
+    "arange": (Role.LENGTH,),
+}
+"""What torch's layers take, by position."""
+
+_KEYWORDS = {
+    "in_features": Role.WIDTH, "out_features": Role.WIDTH, "embed_dim": Role.WIDTH,
+    "num_heads": Role.HEADS, "nhead": Role.HEADS, "d_model": Role.WIDTH, "kdim": Role.WIDTH,
+    "vdim": Role.WIDTH, "dropout": Role.RATE, "bias": Role.FLAG, "batch_first": Role.FLAG,
+    "kernel_size": Role.KERNEL, "num_layers": Role.LAYERS, "dim_feedforward": Role.INNER,
+    "in_channels": Role.WIDTH, "out_channels": Role.WIDTH, "eps": Role.EPSILON, "p": Role.RATE,
+    "num_embeddings": Role.VOCABULARY, "embedding_dim": Role.WIDTH, "dtype": Role.DTYPE,
+    "device": Role.DEVICE,
+}  # fmt: skip
+
+_MADE_OF_SIZES = frozenset({"zeros", "ones", "randn", "empty", "rand", "full"})
+
+
+@dataclass(slots=True)
+class Evidence:
+    """What is done with one reference. ``entries``: names read from it, with "attribute", "item" or
+    "get"; ``choices``: strings it is compared with; ``calls``: numbers of arguments it is called
+    with in the constructor; ``length``: items it is unpacked into.
+    """
+
+    roles: list[Role] = field(default_factory=list)
+    entries: dict[str, set[str]] = field(default_factory=dict)
+    choices: list[str] = field(default_factory=list)
+    calls: list[int] = field(default_factory=list)
+    used_as_module: bool = False
+    iterated: bool = False
+    length: int = 0
+    tested: bool = False
+    divides: bool = False
+    divided: bool = False
+
+    def role(self) -> Role | None:
+        """Return the role that speaks loudest, or None."""
+        if self.roles:
+            return max(self.roles, key=self.roles.count)
+        if self.divides and not self.divided:
+            return Role.HEADS
+        return Role.WIDTH if self.divided else None
+
+
+@functools.lru_cache(maxsize=64)
+def _functions(path: str, _stamp: int) -> dict[tuple[str, int], Function]:
+    try:
+        tree = read_source(path).tree
+    except SourceError:
+        return {}
+    found: dict[tuple[str, int], Function] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, Function):
+            first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
+            found[node.name, first] = node
+    return found
+
+
+def function_tree(function: Any) -> Function | None:
+    """Return the parsed definition of a function of the user, or None."""
+    function = inspect.unwrap(getattr(function, "__func__", function))
+    if not isinstance(function, FunctionType):
+        return None
+    code = function.__code__
+    try:
+        stamp = Path(code.co_filename).stat().st_mtime_ns
+    except OSError:
+        return None
+    return _functions(code.co_filename, stamp).get((code.co_name, code.co_firstlineno))
+
+
+def _runs(made: Any) -> Any:
+    """Return the function that runs when `made`, a class or function, is called."""
+    return getattr(made, "__init__", None) if isinstance(made, type) else made
+
+
+def constructor_evidence(made: Any) -> dict[str, Evidence]:
+    """Return the evidence on every reference in the constructor of the class `made`."""
+    found: dict[str, Evidence] = {}
+    _Walk(found, made, 0).constructor({})
+    return found
+
+
+class _Walk:
+    """Follows the parameters of one class, or function, through its body."""
+
+    def __init__(self, found: dict[str, Evidence], made: Any, depth: int) -> None:
+        self.found, self.made, self.depth = found, made, depth
+
+    def constructor(self, given: dict[str, str]) -> None:
+        """Walk ``__init__`` (then the other methods, for ``self.config`` and the like).
+
+        `given`: parameter name -> reference outside; empty at the outermost level.
+        """
+        init = function_tree(_runs(self.made))
+        if init is None:
+            return
+        arguments = init.args
+        names = [a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
+        own = names[1:] if isinstance(self.made, type) else names
+        aliases = {n: given.get(n, n) for n in own if not self.depth or n in given}
+        self._body(init, aliases, inside=True)
+        if not isinstance(self.made, type):
+            return
+        held = {k: v for k, v in aliases.items() if k.startswith("self.")}
+        for name, method in vars(self.made).items():
+            tree = function_tree(method) if name != "__init__" else None
+            if tree is not None and held:
+                self._body(tree, dict(held), inside=False)
+
+    def _body(self, body: Function, aliases: dict[str, str], *, inside: bool) -> None:
+        for node in ast.walk(body):
+            if isinstance(node, ast.Assign):
+                for target in node.targets:
+                    self._bind(target, node.value, aliases)
+        for node in ast.walk(body):
+            self._look(node, aliases, inside=inside)
+
+    def _bind(self, target: ast.expr, value: ast.expr, aliases: dict[str, str]) -> None:
+        match target, value:
+            case (ast.Tuple(elts=targets), ast.Tuple(elts=values)) if len(targets) == len(values):
+                for inner, item in zip(targets, values, strict=True):
+                    self._bind(inner, item, aliases)
+            case (ast.Tuple(elts=targets), _) if ref := self._reference(value, aliases):
+                self._of(ref).length = max(self._of(ref).length, len(targets))
+            case (ast.Name() | ast.Attribute(), _) if ref := self._reference(value, aliases):
+                aliases.setdefault(ast.unparse(target), ref)
+
+    def _reference(self, node: ast.expr, aliases: dict[str, str]) -> str | None:
+        match node:
+            case ast.Name(id=name):
+                return aliases.get(name)
+            case ast.Attribute(value=owner, attr=attribute):
+                if (known := aliases.get(ast.unparse(node))) is not None:
+                    return known
+                return self._entry(owner, attribute, "attribute", aliases)
+            case ast.Subscript(value=owner, slice=ast.Constant(value=str(key))):
+                return self._entry(owner, key, "item", aliases)
+            case ast.Call(
+                func=ast.Name(id="getattr"), args=[owner, ast.Constant(value=str(key)), *_]
+            ):
+                how = "get" if len(node.args) > 2 else "attribute"
+                return self._entry(owner, key, how, aliases)
+            case ast.Call(
+                func=ast.Attribute(value=owner, attr="get"), args=[ast.Constant(value=str(key)), *_]
+            ):
+                return self._entry(owner, key, "get", aliases)
+            case ast.Call(func=ast.Name(id="int" | "float"), args=[inner]):
+                return self._reference(inner, aliases)
+            case ast.BoolOp(values=values):
+                refs = [r for v in values if (r := self._reference(v, aliases)) is not None]
+                return refs[0] if refs else None
+            case _:
+                return None
+
+    def _entry(self, owner: ast.expr, name: str, how: str, aliases: dict[str, str]) -> str | None:
+        ref = self._reference(owner, aliases)
+        if ref is None:
+            return None
+        self._of(ref).entries.setdefault(name, set()).add(how)
+        return f"{ref}.{name}"
+
+    def _of(self, ref: str) -> Evidence:
+        return self.found.setdefault(ref, Evidence())
+
+    def _look(self, node: ast.AST, aliases: dict[str, str], *, inside: bool) -> None:
+        match node:
+            case ast.Call():
+                self._call(node, aliases, inside=inside)
+            case ast.BinOp(left=left, op=ast.FloorDiv() | ast.Mod(), right=right):
+                if whole := self._reference(left, aliases):
+                    self._of(whole).divided = True
+                if whole and (ref := self._reference(right, aliases)):
+                    self._of(ref).divides = True
+            case ast.Compare(left=left, comparators=[right]):
+                self._compare(left, right, aliases)
+            case ast.If(test=test) | ast.IfExp(test=test):
+                plain = test.operand if isinstance(test, ast.UnaryOp) else test
+                if ref := self._reference(plain, aliases):
+                    self._of(ref).tested = True
+            case ast.For(iter=values) | ast.comprehension(iter=values):
+                if ref := self._reference(values, aliases):
+                    self._of(ref).iterated = True
+            case ast.Subscript(value=owner, slice=ast.Constant(value=int(index))):
+                if ref := self._reference(owner, aliases):
+                    self._of(ref).length = max(self._of(ref).length, index + 1)
+            case ast.Subscript(value=ast.Dict(keys=keys), slice=index):
+                if ref := self._reference(index, aliases):
+                    self._of(ref).choices += [
+                        k.value
+                        for k in keys
+                        if isinstance(k, ast.Constant) and isinstance(k.value, str)
+                    ]
+            case ast.Attribute():
+                self._reference(node, aliases)  # notes what is read of a config
+            case _:
+                pass
+
+    def _compare(self, left: ast.expr, right: ast.expr, aliases: dict[str, str]) -> None:
+        if (ref := self._reference(left, aliases)) is None:
+            return
+        items = right.elts if isinstance(right, ast.Tuple | ast.List | ast.Set) else [right]
+        self._of(ref).choices += [
+            i.value for i in items if isinstance(i, ast.Constant) and isinstance(i.value, str)
+        ]
+
+    def _call(self, call: ast.Call, aliases: dict[str, str], *, inside: bool) -> None:
+        if (ref := self._reference(call.func, aliases)) is not None and (
+            ref.count(".") == 0 or ast.unparse(call.func) in aliases
+        ):
+            if inside:
+                self._of(ref).calls.append(len(call.args))
+            else:
+                self._of(ref).used_as_module = True
+        name = getattr(call.func, "attr", getattr(call.func, "id", ""))
+        if name == "len" and call.args and (ref := self._reference(call.args[0], aliases)):
+            self._of(ref).iterated = True
+        takes = _TAKES.get(name, ())
+        for index, argument in enumerate(call.args):
+            if ref := self._reference(argument, aliases):
+                role = takes[index] if index < len(takes) else None
+                if role is None and name in _MADE_OF_SIZES:
+                    role = Role.WIDTH if index == len(call.args) - 1 and index else Role.LENGTH
+                self._note(ref, role)
+        if name in ("view", "reshape") and len(call.args) >= 4:
+            for argument in call.args[1:3]:  # view(b, t, heads, d), view(b, heads, t, d)
+                if ref := self._reference(argument, aliases):
+                    self._note(ref, Role.HEADS)
+        for keyword in call.keywords:
+            ref = self._reference(keyword.value, aliases)
+            if ref is not None and name == "rearrange" and keyword.arg in ("h", "heads"):
+                self._note(ref, Role.HEADS)
+            if ref is not None and keyword.arg in _KEYWORDS and name in _TAKES:
+                self._note(ref, _KEYWORDS[keyword.arg])
+        if name in ("tril", "triu"):
+            for inner in ast.walk(call):
+                if isinstance(inner, ast.expr) and (ref := self._reference(inner, aliases)):
+                    self._note(ref, Role.LENGTH)
+        self._follow(call, name, aliases)
+
+    def _note(self, ref: str, role: Role | None) -> None:
+        if role is not None:
+            self._of(ref).roles.append(role)
+
+    def _follow(self, call: ast.Call, name: str, aliases: dict[str, str]) -> None:
+        """Follow references into the constructors of the parts, and into helper functions."""
+        if self.depth >= DEEPEST:
+            return
+        refs = [self._reference(a, aliases) for a in call.args]
+        keywords = {k.arg: self._reference(k.value, aliases) for k in call.keywords if k.arg}
+        if not any(refs) and not any(keywords.values()):
+            return
+        made = self._called(call, name)
+        if made is None:
+            return
+        tree = function_tree(_runs(made))
+        if tree is None:
+            return
+        names = [a.arg for a in (*tree.args.posonlyargs, *tree.args.args)]
+        if isinstance(made, type):
+            names = names[1:]
+        given = {n: r for n, r in zip(names, refs, strict=False) if r is not None}
+        given |= {n: r for n, r in keywords.items() if r is not None}
+        _Walk(self.found, made, self.depth + 1).constructor(given)
+
+    def _called(self, call: ast.Call, name: str) -> Any:
+        scope = getattr(inspect.unwrap(_runs(self.made)), "__globals__", {})
+        if name == "__init__" and isinstance(self.made, type):  # super().__init__(...)
+            return next((b for b in self.made.__mro__[1:] if "__init__" in vars(b)), None)
+        if isinstance(call.func, ast.Name):
+            made = scope.get(name)
+            if isinstance(made, type | FunctionType):
+                return made
+        return None
+
+
+def parameters_of(made: Any) -> Iterator[inspect.Parameter]:
+    """Yield the parameters that `made` takes, ``*args`` and ``**kwargs`` left out."""
+    try:
+        signature = inspect.signature(made)
+    except (TypeError, ValueError):
+        return
+    for parameter in signature.parameters.values():
+        if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            yield parameter

@@ -1,0 +1,285 @@
+"""Guess constructor arguments: by name, annotation, default, and what the body does with them."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import inspect
+import re
+from types import ModuleType
+from typing import Any
+
+from torch import nn
+
+from mha_lint.targets.infer.bodies import Evidence, constructor_evidence, parameters_of
+from mha_lint.targets.infer.configs import (
+    METHODS,
+    TENSOR,
+    config_shape,
+    field_names,
+    is_config_class,
+    render_config,
+)
+from mha_lint.targets.infer.scheme import Scheme
+from mha_lint.targets.infer.sized import flag, sized, sized_tuple
+from mha_lint.targets.infer.vocabulary import Role, role_of
+
+DEEPEST = 3
+"""Modules that are made to be handed to modules that are handed to the target."""
+
+
+@dataclasses.dataclass(slots=True)
+class Guess:
+    """What one argument might be: expressions, the likeliest first; ``role`` if it was told."""
+
+    options: list[str]
+    role: Role | None = None
+
+
+class Constructor:
+    """Guesses for the required arguments of `made`, a class or function of the user.
+
+    ``name``: the expression for it. ``scope``: the names that expressions may use.
+    """
+
+    def __init__(self, made: Any, name: str, scope: dict[str, Any], depth: int = 0) -> None:
+        """Read the constructor; `depth` counts the modules that are made to be handed over."""
+        self.made, self.name, self.scope, self.depth = made, name, scope, depth
+        self.evidence = constructor_evidence(made)
+        self.parameters = list(parameters_of(made))
+
+    def required(self) -> list[str]:
+        """Return the names of the arguments without a default."""
+        return [p.name for p in self.parameters if p.default is p.empty]
+
+    def guesses(self, scheme: Scheme) -> dict[str, Guess]:
+        """Return guesses for all required arguments."""
+        return {
+            p.name: self.guess(p, scheme)
+            for p in self.parameters
+            if p.default is p.empty or (p.default is None and self._is_config(p))
+        }
+
+    def render(self, arguments: dict[str, str]) -> str:
+        """Return the construction as an expression: ``MHA(24, 4, bias=True)``."""
+        known = {p.name for p in self.parameters}
+        parts = [
+            arguments[p.name] if p.kind is p.POSITIONAL_ONLY else f"{p.name}={arguments[p.name]}"
+            for p in self.parameters
+            if p.name in arguments
+        ]
+        parts += [f"{name}={text}" for name, text in arguments.items() if name not in known]
+        return f"{self.name}({', '.join(parts)})"
+
+    def guess(self, parameter: inspect.Parameter, scheme: Scheme) -> Guess:
+        """Return what `parameter` might be."""
+        name = parameter.name
+        evidence = self.evidence.get(name, Evidence())
+        annotated = self._annotated(parameter)
+        if self._is_config(parameter):
+            return Guess([self._config(name, evidence, annotated, scheme)], Role.CONFIG)
+        role = role_of(name)
+        if evidence.choices and role not in (Role.WIDTH, Role.HEADS):
+            return Guess([repr(choice) for choice in dict.fromkeys(evidence.choices)], role)
+        if evidence.calls or role in (Role.NORM,):
+            return Guess(self._factories(name, role, evidence, scheme), role)
+        is_module = isinstance(annotated, type) and issubclass(annotated, nn.Module)
+        if is_module or (evidence.used_as_module and role is not Role.ACTIVATION):
+            return Guess(self._modules(name, annotated, scheme), Role.MODULE)
+        if role is Role.ACTIVATION:
+            return Guess(["nn.GELU()" if evidence.used_as_module else "'gelu'", "F.gelu"], role)
+        if annotated is bool or (role is None and evidence.tested and not evidence.role()):
+            return Guess([flag(name), str(flag(name) != "True")], Role.FLAG)
+        if annotated is float and role not in _FLOATS:
+            return Guess(["0.5", "1.0"], role)
+        if annotated is str:
+            return Guess(["'gelu'", "''"], role)
+        if role is None or (role is Role.WIDTH and evidence.role() is Role.HEADS):
+            role = evidence.role() or role
+        elif role in (Role.LENGTH, Role.COUNT, Role.INDEX, Role.SIDE) and evidence.roles:
+            role = evidence.role() if evidence.role() in (Role.WIDTH, Role.RATE) else role
+        options = sized(name, role, scheme)
+        if evidence.length > 1:
+            options = [sized_tuple(name, role, evidence.length, scheme), *options]
+        elif evidence.iterated:
+            options = [f"[{options[0]}, {options[0]}]", *options]
+        elif role in (Role.SIDE, Role.WINDOW):
+            options += [sized_tuple(name, role, 2, scheme)]
+        return Guess(list(dict.fromkeys(options)), role)
+
+    def _annotated(self, parameter: inspect.Parameter) -> Any:
+        """Return the class that annotates `parameter`, Optional and text resolved, or None."""
+        annotation = parameter.annotation
+        if annotation is parameter.empty:
+            return None
+        if isinstance(annotation, str):
+            text = annotation.replace("Optional[", "").rstrip("]").partition("|")[0].strip()
+            annotation = getattr(__import__("builtins"), text, None) or self._lookup(text)
+        arguments = getattr(annotation, "__args__", None)
+        if arguments and not isinstance(annotation, type):
+            annotation = arguments[0]
+        return annotation if isinstance(annotation, type) else None
+
+    def _lookup(self, text: str) -> Any:
+        value: Any = None
+        for index, part in enumerate(text.split(".")):
+            value = self.scope.get(part) if not index else getattr(value, part, None)
+        return value
+
+    def _is_config(self, parameter: inspect.Parameter) -> bool:
+        evidence = self.evidence.get(parameter.name)
+        annotated = self._annotated(parameter)
+        if annotated is not None and (
+            dataclasses.is_dataclass(annotated) or is_config_class(annotated)
+        ):
+            return True
+        entries = evidence.entries if evidence is not None else {}
+        if annotated is dict or role_of(parameter.name) is Role.CONFIG:
+            return True
+        own = {e for e, how in entries.items() if "item" in how or "get" in how}
+        data = entries.keys() - METHODS - TENSOR
+        return bool(own) or (len(data) >= 2 and parameter.default is parameter.empty)
+
+    def _config(self, ref: str, evidence: Evidence, annotated: Any, scheme: Scheme) -> str:
+        entries = evidence.entries
+        name, made = self._config_class(annotated, set(entries))
+        if made is not None:
+            inner = Constructor(made, name, self.scope, self.depth + 1)
+            arguments = {}
+            for p in inner.parameters:
+                if p.default is p.empty:
+                    arguments[p.name] = self._entry(f"{ref}.{p.name}", p.name, inner, p, scheme)
+            return inner.render(arguments)
+        if annotated is None and (instance := self._instance(set(entries))) is not None:
+            return instance
+        fields = {
+            entry: self._field(f"{ref}.{entry}", entry, scheme)
+            for entry, how in entries.items()
+            if entry not in METHODS and how != {"get"}
+        }
+        return render_config(fields, config_shape(entries, annotated))
+
+    def _entry(
+        self,
+        ref: str,
+        name: str,
+        inner: Constructor,
+        parameter: inspect.Parameter,
+        scheme: Scheme,
+    ) -> str:
+        if ref in self.evidence:
+            inner.evidence.setdefault(name, self.evidence[ref])
+        return inner.guess(parameter, scheme).options[0]
+
+    def _field(self, ref: str, entry: str, scheme: Scheme) -> str:
+        evidence = self.evidence.get(ref, Evidence())
+        if {e for e in evidence.entries if e not in METHODS}:
+            return self._config(ref, evidence, None, scheme)
+        fake = inspect.Parameter(entry, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        outer, self.evidence = self.evidence, {**self.evidence, entry: evidence}
+        try:
+            return self.guess(fake, scheme).options[0]
+        finally:
+            self.evidence = outer
+
+    def field(self, name: str, scheme: Scheme) -> str:
+        """Return a guess for a config entry that turned out to be missing."""
+        ref = next((r for r in self.evidence if r.endswith(f".{name}")), name)
+        return self._field(ref, name, scheme)
+
+    def _config_class(self, annotated: Any, entries: set[str]) -> tuple[str, Any]:
+        if annotated is not None and annotated not in (dict, object):
+            names = [n for n, v in self.scope.items() if v is annotated]
+            return (names[0], annotated) if names else ("", None)
+        wanted = entries - METHODS
+        best, covered = None, 0.5
+        for name, value in self.scope.items():
+            if isinstance(value, type) and is_config_class(value) and wanted:
+                known = set(field_names(value))
+                share = len(wanted & known) / len(wanted)
+                if share > covered:
+                    best, covered = name, share
+        return (best, self.scope[best]) if best is not None else ("", None)
+
+    def _instance(self, entries: set[str]) -> str | None:
+        """Return the name of a config object or dict at module level that has all `entries`."""
+        wanted = entries - METHODS
+        for name, value in self.scope.items():
+            if name.startswith("_") or not wanted or isinstance(value, ModuleType | type):
+                continue
+            if isinstance(value, nn.Module) or callable(value):
+                continue
+            if isinstance(value, dict):
+                if wanted <= value.keys():
+                    return name
+            elif wanted <= set(getattr(value, "__dict__", {})):
+                return name
+        return None
+
+    def _factories(
+        self, name: str, role: Role | None, evidence: Evidence, scheme: Scheme
+    ) -> list[str]:
+        if role is Role.NORM or "norm" in name.lower():
+            return ["nn.LayerNorm", "nn.Identity"]
+        if role is Role.ACTIVATION or set(evidence.calls) == {0}:
+            return ["nn.GELU", "F.gelu"]
+        local = [n for n, _ in self._local_modules(name)]
+        return [*local, "nn.Linear", "nn.Identity"]
+
+    def _modules(self, name: str, annotated: Any, scheme: Scheme) -> list[str]:
+        options = []
+        if self.depth < DEEPEST:
+            for local, made in self._local_modules(name):
+                if annotated is None or issubclass(made, annotated):
+                    inner = Constructor(made, local, self.scope, self.depth + 1)
+                    options.append(inner.render(inner.first(scheme)))
+        width = scheme.width
+        lower = name.lower()
+        if "norm" in lower:
+            options.insert(0, f"nn.LayerNorm({width})")
+        elif re.search("embed|emb$", lower):
+            options.insert(0, f"nn.Embedding({scheme.vocabulary}, {width})")
+        elif re.search("drop", lower):
+            options.insert(0, "nn.Dropout(0.1)")
+        elif re.search("^(ff|ffn|mlp|proj|linear|fc|fn)", lower):
+            options.append(f"nn.Linear({width}, {width})")
+        elif re.search("att", lower):
+            options.append(f"nn.MultiheadAttention({width}, {scheme.heads}, batch_first=True)")
+        return [*options, "nn.Identity()"]
+
+    def first(self, scheme: Scheme) -> dict[str, str]:
+        """Return the likeliest expression for each required argument."""
+        return {name: guess.options[0] for name, guess in self.guesses(scheme).items()}
+
+    def _local_modules(self, name: str) -> list[tuple[str, Any]]:
+        """Return the user's module classes, the one most like `name` first."""
+        found = [
+            (local, value)
+            for local, value in self.scope.items()
+            if isinstance(value, type)
+            and issubclass(value, nn.Module)
+            and value is not self.made
+            and not value.__module__.startswith("torch.")
+        ]
+        plain = name.lower().replace("_", "")
+
+        def likeness(item: tuple[str, Any]) -> float:
+            other = item[0].lower()
+            shared = sum(part in other for part in name.lower().split("_") if len(part) > 2)
+            return shared + difflib.SequenceMatcher(None, plain, other).ratio()
+
+        return sorted(found, key=likeness, reverse=True)[:3]
+
+
+_FLOATS = frozenset(
+    {
+        Role.RATE,
+        Role.EPSILON,
+        Role.BASE,
+        Role.SCALE,
+        Role.SPREAD,
+        Role.RATIO,
+        Role.WIDTH,
+        Role.HEADS,
+    }
+)

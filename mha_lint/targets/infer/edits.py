@@ -1,0 +1,248 @@
+"""From an error to the changes that may help, each with what it costs to try."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import re
+from collections.abc import Iterator
+
+from mha_lint.targets.infer.construct import Constructor
+from mha_lint.targets.infer.errors import Failure, read_failure
+from mha_lint.targets.infer.guesses import InputGuess
+from mha_lint.targets.infer.inputs import Inputs
+from mha_lint.targets.infer.scheme import SCHEMES, Scheme
+from mha_lint.targets.infer.state import MASK_KINDS, State
+
+Edits = Iterator[tuple[float, State]]
+
+
+def build_edits(constructor: Constructor | None, state: State, error: BaseException) -> Edits:
+    """Yield changes of the constructor arguments after `error`."""
+    if constructor is None:
+        return
+    failure = read_failure(error)
+    guesses = constructor.guesses(state.scheme)
+    entry = _missing_entry(failure)
+    if entry is not None and entry not in dict(state.entries):
+        text = constructor.field(entry, state.scheme)
+        entries = (*state.entries, (entry, text))
+        yield 0.1, dataclasses.replace(state, entries=entries)
+        return
+    changed = dict(state.arguments)
+    for name, guess in guesses.items():
+        current = changed.get(name, guess.options[0])
+        blamed = name in failure.names or any(name in line for line in failure.lines)
+        for index, option in enumerate(guess.options[1:], 1):
+            if option != current:
+                weight = 0.4 if guess.role is None else 1.0
+                yield (
+                    (weight + 0.3 * index) * (1 if blamed else 2),
+                    state.with_argument(name, option),
+                )
+    if "divis" in failure.message or "%" in "".join(failure.lines[:1]):
+        for index, scheme in enumerate(SCHEMES):
+            yield 0.2 + 0.1 * index, dataclasses.replace(state, scheme=scheme)
+    for name, text in _optional_arguments(constructor, failure, state.scheme):
+        yield 0.8, state.with_argument(name, text)
+
+
+def call_edits(
+    constructor: Constructor | None,
+    state: State,
+    error: BaseException,
+    inputs: Inputs,
+) -> Edits:
+    """Yield changes of the inputs, then of the constructor arguments, after `error`."""
+    assert state.inputs is not None
+    failure = read_failure(error)
+    chosen = dict(state.inputs)
+    for name in failure.missing:
+        if name in inputs.names and name not in chosen:
+            for index, guess in enumerate(inputs.options(name)[:6]):
+                yield 0.4 + 0.2 * index, state.with_input(name, guess)
+    yield from _by_rank(state, failure, inputs)
+    yield from _by_number(constructor, state, failure, inputs)
+    is_size = any(w in failure.message for w in ("must match", "broadcast", "invalid for input"))
+    for position, (name, current) in enumerate(chosen.items()):
+        blamed = name in failure.names
+        is_mask = current.kind in MASK_KINDS
+        base = 0.2 if is_mask and is_size else 0.7 + (0 if blamed else 0.5)
+        for index, guess in enumerate(inputs.options(name)[:16]):
+            if guess != current:
+                yield base + 0.12 * index + 0.05 * position, state.with_input(name, guess)
+    masks = [n for n, g in chosen.items() if g.kind in MASK_KINDS]
+    if len(masks) > 1:
+        for index in range(1, 6):
+            together = state
+            for name in masks:
+                options = inputs.options(name)
+                together = together.with_input(name, options[min(index, len(options) - 1)])
+            yield 0.25 + 0.08 * index, together
+    yield from _by_kind(state, failure)
+    if constructor is not None:
+        for extra, successor in build_edits(constructor, state, error):
+            yield 1.0 + extra, dataclasses.replace(successor, inputs=None)
+
+
+def flipped_masks(state: State) -> Edits:
+    """Yield each mask with the other polarity, after a call that gave NaN."""
+    other = {"true": "false", "false": "true", "ones": "zeros", "zeros": "ones"}
+    for name, guess in dict(state.inputs or ()).items():
+        if guess.kind in other:
+            yield (
+                0.05,
+                state.with_input(name, dataclasses.replace(guess, kind=other[guess.kind])),
+            )
+
+
+def _by_rank(state: State, failure: Failure, inputs: Inputs) -> Edits:
+    match = re.search(r"values to unpack \(expected (\d+)", failure.message)
+    rank = int(match[1]) if match else None
+    if "Dimension out of range" in failure.message:
+        yield from _higher(state, inputs)
+    if rank is None and (match := re.search(r"[Ee]xpected (\d)D", failure.message)):
+        rank = int(match[1])
+    if match := re.search(r"same number of dimensions: got (\d) and (\d)", failure.message):
+        rank = max(int(match[1]), int(match[2]))
+        fewer = {
+            n: [o for o in inputs.options(n) if len(o.axes) == rank]
+            for n, g in dict(state.inputs or ()).items()
+            if g.kind == "float" and len(g.axes) < rank and n in failure.names
+        }
+        together = state
+        for name, fitting in fewer.items():
+            if fitting:
+                together = together.with_input(name, fitting[0])
+        yield 0.1, together
+    if rank is None:
+        return
+    for name, current in dict(state.inputs or ()).items():
+        if current.kind == "float" and len(current.axes) != rank:
+            fitting = [g for g in inputs.options(name) if len(g.axes) == rank]
+            for index, guess in enumerate(fitting):
+                extra = 0.0 if name in failure.names else 0.2
+                yield 0.1 + 0.2 * index + extra, state.with_input(name, guess)
+
+
+def _higher(state: State, inputs: Inputs) -> Edits:
+    """Give all tensors of the lowest rank one axis more."""
+    floats = {n: g for n, g in dict(state.inputs or ()).items() if g.kind == "float"}
+    if not floats:
+        return
+    lowest = min(len(g.axes) for g in floats.values())
+    changed = state
+    for name, guess in floats.items():
+        if len(guess.axes) == lowest:
+            more = [g for g in inputs.options(name) if len(g.axes) == lowest + 1]
+            if more:
+                changed = changed.with_input(name, more[0])
+    yield 0.15, changed
+
+
+def _by_number(
+    constructor: Constructor | None, state: State, failure: Failure, inputs: Inputs
+) -> Edits:
+    """Change a length that the error mentions into another one that it mentions."""
+    sizes = inputs.sizes_at(state.scheme)
+    numbers = [n for n in failure.numbers if 1 < n < 5000][:6]
+    scheme = state.scheme
+    chosen = dict(state.inputs or ())
+    for old, new in itertools.permutations(numbers, 2):
+        crowded = 1.5 if new == scheme.batch else 0.0
+        if scheme.source == old and scheme.length == new:
+            same = dataclasses.replace(scheme, source=scheme.length)
+            yield 0.15, dataclasses.replace(state, scheme=same)
+        if new == old * scheme.length:  # one position at a time
+            yield 0.3, dataclasses.replace(state, scheme=dataclasses.replace(scheme, length=1))
+        if scheme.length == old and "%" in "".join([*failure.lines[:1], failure.message]):
+            whole = dataclasses.replace(scheme, length=3 * new)
+            yield 0.22, dataclasses.replace(state, scheme=whole)
+        if scheme.length == old:
+            longer = dataclasses.replace(scheme, length=new)
+            yield 0.3 + crowded, dataclasses.replace(state, scheme=longer)
+        for name, guess in chosen.items():
+            actual = [sizes.get(a, 1) if isinstance(a, str) else a for a in guess.axes]
+            for axis in reversed(range(len(actual))):
+                is_last = axis == len(actual) - 1
+                cost = (0.25 if is_last and guess.kind == "float" else 0.55) + crowded
+                wanted = {new: cost}
+                if is_last and new > old:  # concatenated with something before
+                    wanted[actual[axis] + new - old] = 0.35
+                for size, price in wanted.items():
+                    matches = actual[axis] == old
+                    if axis in guess.edited:
+                        continue
+                    if matches or (size != new and guess.kind == "float"):
+                        yield price, state.with_input(name, guess.with_size(axis, size))
+        if constructor is not None:
+            guesses = constructor.first(scheme)
+            for argument, text in {**guesses, **dict(state.arguments)}.items():
+                if text == str(old):
+                    yield (
+                        0.7,
+                        dataclasses.replace(state.with_argument(argument, str(new)), inputs=None),
+                    )
+    if scheme.source != scheme.length and {scheme.source, scheme.length} & set(numbers):
+        same = dataclasses.replace(scheme, source=scheme.length)
+        yield 0.2, dataclasses.replace(state, scheme=same)
+
+
+def _by_kind(state: State, failure: Failure) -> Edits:
+    """Change dtypes where the error is about them."""
+    message = failure.message.lower()
+    if not any(w in message for w in ("bool", "long", "int", "dtype", "type", "indices", "index")):
+        return
+    for name, guess in dict(state.inputs or ()).items():
+        kinds = ("true", "ones", "zeros", "false")
+        if guess.kind in kinds:
+            for index, kind in enumerate(kinds):
+                if kind != guess.kind:
+                    yield (
+                        0.3 + 0.05 * index,
+                        state.with_input(name, dataclasses.replace(guess, kind=kind)),
+                    )
+        if guess.kind == "float" and ("long" in message or "indices" in message):
+            ids = InputGuess("ids", ("B", guess.axes[1] if len(guess.axes) > 1 else "T"), high=5)
+            yield 0.25, state.with_input(name, ids)
+        if guess.kind == "ids" and "index" in message and guess.high > 2:
+            yield 0.25, state.with_input(name, dataclasses.replace(guess, high=2))
+
+
+def is_synthetic_config(text: str) -> bool:
+    """Tell whether an argument is a config that we made up."""
+    return text.startswith(("SimpleNamespace(", "AttributeDict(", "{"))
+
+
+def with_entry(config: str, name: str, text: str) -> str:
+    """Return a made-up config with one entry more."""
+    if config.startswith("{"):
+        return "{" + ", ".join(part for part in (config[1:-1], f"{name!r}: {text}") if part) + "}"
+    maker, _, rest = config.partition("(")
+    return f"{maker}({', '.join(part for part in (rest[:-1], f'{name}={text}') if part)})"
+
+
+def _missing_entry(failure: Failure) -> str | None:
+    """Return the config entry that the error says is missing."""
+    patterns = (
+        r"'(?:types\.)?SimpleNamespace' object has no attribute '(\w+)'",
+        r"config has no entry '(\w+)'",
+    )
+    for pattern in patterns:
+        if match := re.search(pattern, failure.message):
+            return match[1]
+    if isinstance(failure.error, KeyError) and failure.error.args:
+        key = failure.error.args[0]
+        return key if isinstance(key, str) and key.isidentifier() else None
+    return None
+
+
+def _optional_arguments(
+    constructor: Constructor, failure: Failure, scheme: Scheme
+) -> Iterator[tuple[str, str]]:
+    """Yield optional constructor arguments that were None where the error arose."""
+    for parameter in constructor.parameters:
+        if parameter.default is None and parameter.name in (*failure.missing, *failure.names):
+            guess = constructor.guess(parameter, scheme)
+            if guess.role is not None:
+                yield parameter.name, guess.options[0]

@@ -1,0 +1,128 @@
+"""Read an error of user code: the user's frame where it arose, its names, its numbers."""
+
+from __future__ import annotations
+
+import ast
+import re
+import traceback
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any
+
+import torch
+
+from mha_lint.targets.source import SourceError, read_source
+
+
+@dataclass(slots=True)
+class Failure:
+    """An error, as far as it can be understood.
+
+    ``lines``: source of the failing line of every user frame, innermost first. ``names``: the names
+    on those lines. ``numbers``: integers of the message, or of the two sides of a failed assert.
+    ``missing``: names of variables that were None where the error arose.
+    """
+
+    error: BaseException
+    message: str
+    lines: list[str] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    frames: list[FrameType] = field(default_factory=list)
+
+    def value(self, name: str) -> Any:
+        """Return the value of the local variable `name` in the innermost frame that has it."""
+        for frame in self.frames:
+            if name in frame.f_locals:
+                return frame.f_locals[name]
+        return None
+
+
+def read_failure(error: BaseException) -> Failure:
+    """Return what can be read from `error` and its traceback."""
+    failure = Failure(error, str(error))
+    steps = [
+        (frame, line)
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if is_user_file(frame.f_code.co_filename)
+    ]
+    for frame, line in reversed(steps):
+        statement = statement_at(frame.f_code.co_filename, line)
+        if statement is None:
+            continue
+        failure.frames.append(frame)
+        failure.lines.append(ast.unparse(statement))
+        for node in ast.walk(statement):
+            name = node.id if isinstance(node, ast.Name) else getattr(node, "attr", None)
+            if isinstance(name, str) and name not in failure.names:
+                failure.names.append(name)
+        failure.missing += [
+            n for n, value in frame.f_locals.items() if value is None and n not in failure.missing
+        ]
+    if isinstance(error, AssertionError) and steps:
+        frame, line = steps[-1]
+        failure.numbers = _assert_numbers(statement_at(frame.f_code.co_filename, line), frame)
+    if not failure.numbers:
+        found = map(
+            int, re.findall(r"(?<![\w.])\d+(?![\w.])|(?<=\d)x|(?<=x)\d+", _spaced(failure.message))
+        )
+        failure.numbers = list(dict.fromkeys(found))
+    return failure
+
+
+def is_user_file(path: str) -> bool:
+    """Tell whether `path` is source of the user: not installed, not ours, not generated."""
+    if path.startswith("<") or "site-packages" in path or "dist-packages" in path:
+        return False
+    if path.startswith(_PYTHON) or path.startswith(_OURS):
+        return False
+    return not path.startswith(_TORCH)
+
+
+_PYTHON = ast.__file__.rpartition("/")[0] + "/"
+_OURS = __file__.rpartition("/targets/")[0] + "/"
+_TORCH = torch.__file__.rpartition("/")[0] + "/"
+
+
+def statement_at(path: str, line: int) -> ast.stmt | None:
+    """Return the innermost statement that covers `line`."""
+    try:
+        tree = read_source(path).tree
+    except SourceError:
+        return None
+    best: ast.stmt | None = None
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.stmt):
+            continue
+        inside = node.lineno <= line <= (node.end_lineno or node.lineno)
+        if inside and (best is None or node.lineno >= best.lineno):
+            best = node
+    if isinstance(best, ast.FunctionDef | ast.ClassDef | ast.For | ast.If | ast.With):
+        return None if isinstance(best, ast.FunctionDef | ast.ClassDef) else best
+    return best
+
+
+def _spaced(message: str) -> str:
+    return re.sub(r"(?<=\d)x(?=\d)", " x ", message)
+
+
+def _assert_numbers(statement: ast.stmt | None, frame: FrameType) -> list[int]:
+    """Return the integers that the compared sides of a failed assert have."""
+    numbers: list[int] = []
+    if not isinstance(statement, ast.Assert):
+        return numbers
+    for node in ast.walk(statement.test):
+        if isinstance(
+            node, ast.Name | ast.Attribute | ast.Call | ast.Subscript | ast.BinOp | ast.Constant
+        ):
+            try:
+                code = compile(ast.Expression(node), "<assert>", "eval")
+                value = eval(code, frame.f_globals, frame.f_locals)
+            except Exception:  # a part that cannot be evaluated alone tells nothing
+                continue
+            if isinstance(value, torch.Size | tuple | list):
+                numbers += [v for v in value if type(v) is int]
+            elif type(value) is int:
+                numbers.append(value)
+    return list(dict.fromkeys(numbers))

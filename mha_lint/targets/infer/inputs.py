@@ -1,0 +1,262 @@
+"""Guess the arguments of one call, from names, the body of ``forward`` and the built module."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from typing import Any
+
+from torch import nn
+
+from mha_lint.targets.infer.axes import Axes, axis_sizes, is_time_first, named_axes, three_names
+from mha_lint.targets.infer.bodies import parameters_of
+from mha_lint.targets.infer.evidence import InputEvidence
+from mha_lint.targets.infer.forward import forward_evidence
+from mha_lint.targets.infer.guesses import InputGuess
+from mha_lint.targets.infer.input_names import (
+    BIAS,
+    CACHE,
+    CROSS,
+    FLAG,
+    HALF,
+    IDS,
+    LENGTHS,
+    MASK,
+    POSITIONS,
+    QKV,
+    ROTARY,
+    SIZE_NAMES,
+    SIZES,
+    TARGET,
+    TIME,
+)
+from mha_lint.targets.infer.module_needs import module_width
+from mha_lint.targets.infer.scheme import Scheme
+
+
+class Inputs:
+    """Guesses for the arguments of one call of `made`; ``width``: d_model, if it is known."""
+
+    def __init__(self, made: Any, scheme: Scheme, width: int | None = None) -> None:
+        """Read the forward of `made`."""
+        self.made, self.scheme = made, scheme
+        self.is_module = isinstance(made, nn.Module)
+        function = made.forward if self.is_module else made
+        self.parameters = list(parameters_of(function))
+        try:
+            kinds = [p.kind for p in inspect.signature(function).parameters.values()]
+        except (TypeError, ValueError):
+            kinds = []
+        self.takes_any = inspect.Parameter.VAR_POSITIONAL in kinds
+        self.evidence = forward_evidence(made)
+        self.width = width or (module_width(made) if self.is_module else None) or scheme.width
+        self.names = [p.name for p in self.parameters]
+        lower = {n.lower() for n in self.required()}
+        self.length = "HW" if {"h", "w"} <= lower or {"height", "width"} <= lower else "T"
+        self.time_first = any(
+            is_time_first(letters)
+            for seen in self.evidence.values()
+            for letters in [*seen.letters, three_names(seen.axis_names)]
+        )
+
+    def sizes_at(self, scheme: Scheme) -> dict[str, int]:
+        """Return the length of each axis symbol at `scheme`."""
+        return axis_sizes(scheme, self.width, self.made)
+
+    def required(self) -> list[str]:
+        """Return the parameters to fill: those without a default, else the first."""
+        names = [p.name for p in self.parameters if p.default is p.empty]
+        if not names and self.parameters:
+            names = self.names[:1]
+        return names
+
+    def options(self, name: str) -> list[InputGuess]:
+        """Return ways to make the argument `name`, the likeliest first."""
+        found = self._options(name, self.evidence.get(name, InputEvidence()))
+        return list(dict.fromkeys(found))
+
+    def _options(self, name: str, seen: InputEvidence) -> list[InputGuess]:
+        lower = name.lower()
+        parameter = next((p for p in self.parameters if p.name == name), None)
+        annotation = str(parameter.annotation) if parameter is not None else ""
+        if "bool" in annotation or (FLAG.match(lower) and not seen.ranks and not seen.as_mask):
+            return [InputGuess("text", text="False"), InputGuess("text", text="True")]
+        if annotation in ("<class 'int'>", "int"):
+            return self._size(lower)
+        if annotation in ("<class 'float'>", "float"):
+            return [InputGuess("text", text="1.0")]
+        if seen.items:
+            keys = tuple(sorted(seen.items))
+            return [InputGuess("dict", keys=keys, parts=tuple(self._part(k) for k in keys))]
+        if seen.attributes - {"tensor_split"}:
+            keys = tuple(sorted(seen.attributes))
+            return [InputGuess("object", keys=keys, parts=tuple(self._part(k) for k in keys))]
+        is_list = any(word in annotation.lower() for word in ("list", "sequence", "tuple"))
+        if seen.integer:
+            rank = seen.rank() or 2
+            high = seen.indices or self.scheme.vocabulary
+            axes: Axes = ("B", "T") if rank == 2 else ("T",) if rank == 1 else ("B", "T", 1)
+            if self._is_cross(lower):
+                axes = tuple("S" if a == "T" else a for a in axes)
+            ids = InputGuess("ids", axes, high=min(high, 29))
+            if POSITIONS.search(lower):
+                return [InputGuess("positions", axes), ids]
+            return [ids, ids.with_axes(("T",)), InputGuess("float", ("B", "T", "D"))]
+        counts = LENGTHS.search(lower) or (seen.compared and not seen.last)
+        if counts and (seen.rank() or 1) == 1:
+            symbol = "S" if self._is_cross(lower) or self._has_cross() else "T"
+            return [InputGuess("lengths", ("B",), text=symbol), *self._size(lower)]
+        if seen.as_mask or (MASK.search(lower) and not seen.last):
+            return self._mask(lower, seen)
+        if CACHE.search(lower):
+            one = InputGuess("float", ("B", "h", "S", "d"))
+            pair = InputGuess("tuple", parts=(one, one))
+            none = InputGuess("text", text="None")
+            return [one, pair, none] if HALF.search(lower) else [pair, none, one]
+        if ROTARY.search(lower):
+            return self._rotary(lower)
+        if seen.parts > 1 and not seen.ranks and not seen.last and not is_list:
+            part = InputGuess("float", ("B", "T", "d"))
+            if not (ROTARY.search(lower) or POSITIONS.search(lower)):
+                part = self._floats(lower, seen)[0]
+            return [InputGuess("tuple", parts=(part,) * seen.parts), *self._floats(lower, seen)]
+        added = bool(seen.added_to & set(self.names))
+        if POSITIONS.search(lower) and not seen.last and not seen.ranks.get(3) and not added:
+            return [
+                InputGuess("positions", ("B", "T")),
+                InputGuess("positions", ("T",)),
+                InputGuess("float", ("B", "T", "D")),
+                InputGuess("float", (1, "T", "D")),
+            ]
+        plain = not seen.ranks and not seen.last and not seen.channels
+        if SIZES.match(lower) and plain and (len(lower) > 1 or name in self.names[1:]):
+            return self._size(lower)
+        if BIAS.search(lower) and not seen.last:
+            return [InputGuess("zeros", axes) for axes in (("h", "T", "T"), ("B", "h", "T", "T"),
+                    (1, "h", "T", "T"), ("T", "T"))]  # fmt: skip
+        floats = self._floats(lower, seen)
+        if seen.iterated or is_list:
+            parts = (floats[0],) * max(seen.parts, 2)
+            listed = InputGuess("tuple" if "tuple" in annotation.lower() else "list", parts=parts)
+            return [listed, *floats] if is_list or not seen.ranks else [*floats, listed]
+        if IDS.search(lower) and not seen.last and not seen.ranks.get(3):
+            ids = InputGuess("ids", ("B", "T"), high=5)
+            return [ids, *floats]
+        if TIME.match(lower) and not seen.ranks:
+            return [InputGuess("float", ("B", "D")), InputGuess("ids", ("B",), high=10), *floats]
+        return floats
+
+    def _part(self, key: str) -> InputGuess:
+        """Return the guess for an entry of a dict or object input."""
+        lower = key.lower()
+        if MASK.search(lower):
+            return InputGuess("true", ("B", "T"))
+        if IDS.search(lower):
+            return InputGuess("ids", ("B", "T"), high=5)
+        return InputGuess("float", ("B", "S" if self._is_cross(lower) else "T", "D"))
+
+    def _size(self, lower: str) -> list[InputGuess]:
+        symbol = next((s for s, names in SIZE_NAMES.items() if lower in names), None)
+        if lower in ("hw", "h_w", "size"):
+            pair = InputGuess(
+                "tuple", parts=(InputGuess("size", text="H"), InputGuess("size", text="W"))
+            )
+            return [pair, InputGuess("size", text="T")]
+        if symbol is None:
+            return [InputGuess("text", text="0"), InputGuess("text", text="1")]
+        return [InputGuess("size", text=symbol), InputGuess("text", text="1")]
+
+    def _is_cross(self, lower: str) -> bool:
+        """Tell whether an input of this name may have a length of its own."""
+        first = self.names[0].lower() if self.names else ""
+        if lower == first:
+            return False
+        if lower.startswith("src"):
+            return any(TARGET.match(n) for n in self.names)
+        return bool(CROSS.search(lower))
+
+    def _has_cross(self) -> bool:
+        return any(self._is_cross(n.lower()) for n in self.required() if not MASK.search(n.lower()))
+
+    def _mask(self, lower: str, seen: InputEvidence) -> list[InputGuess]:
+        keys = (
+            "S" if self._is_cross(lower) or (self._has_cross() and not TARGET.match(lower)) else "T"
+        )
+        rank = seen.rank()
+        square = any(set(letters) == {"t", "s"} for letters in seen.letters)
+        shapes: list[Axes] = [
+            ("B", keys), ("T", keys), ("B", "T", keys), ("B", 1, "T", keys), ("B", 1, 1, keys),
+            (1, 1, "T", keys), ("B", keys, 1), ("B", 1, keys), ("B", "H", "W"),
+            ("B", "h", "T", keys),
+        ]  # fmt: skip
+        if rank is not None or square:
+            shapes.sort(key=lambda s: (len(s) != (rank or 2), square and s[0] == "B"))
+        elif re.search(r"attn_mask|attention_mask|causal|look_ahead", lower) and not seen.boolean:
+            shapes.sort(key=lambda s: s[0] == "B" and len(s) == 2)
+        hides = seen.hides.get(True, 0.0) > seen.hides.get(False, 0.0)
+        if seen.additive_mask and not seen.boolean and not seen.hides:
+            kinds = ["zeros", "true", "false", "ones"]
+        elif seen.numeric_mask:
+            kinds = ["ones", "zeros"]
+        elif hides:
+            kinds = ["false", "true", "zeros"]
+        else:
+            kinds = ["true", "false", "zeros", "ones"]
+        ways = [InputGuess(kinds[0], shape) for shape in shapes]
+        return ways + [InputGuess(kind, shape) for kind in kinds[1:] for shape in shapes[:5]]
+
+    def _rotary(self, lower: str) -> list[InputGuess]:
+        complexes = InputGuess("polar", ("T", "half"))
+        angles = [InputGuess("float", axes) for axes in (("T", "d"), ("T", "half"), ("B", "T", "d"),
+                  (1, 1, "T", "d"), ("B", 1, "T", "d"))]  # fmt: skip
+        pair = [InputGuess("tuple", parts=(a, a)) for a in angles]
+        if "cis" in lower:
+            return [complexes, *angles]
+        if lower.startswith(("cos", "sin")):
+            return angles
+        return [angles[1], angles[0], complexes, *pair]
+
+    def _floats(self, lower: str, seen: InputEvidence) -> list[InputGuess]:
+        length = "S" if self._is_cross(lower) else self.length
+        width: str | int = seen.width() or "D"
+        named = [*seen.letters, three_names(seen.axis_names)]
+        shapes = [named_axes(letters, width, length) for letters in named if letters]
+        found = [shape for shape in shapes if shape is not None]
+        rank = seen.rank()
+        if rank is None and lower in QKV:
+            rank = (
+                max((e.rank() or 0 for n, e in self.evidence.items() if n.lower() in QKV)) or None
+            )
+        if self.time_first and rank in (None, 3):
+            found.append((length, "B", width))
+        found = [f for f in found if rank is None or len(f) == rank]
+        channels = seen.channels.get(1)
+        others = [e.rank() for n, e in self.evidence.items() if n.lower() != lower]
+        beside = lower != self.names[0].lower() or any(r in (3, 4) for r in others)
+        by_rank: dict[int, list[Axes]] = {
+            1: [(length,), ("D",)],
+            2: [("B", width), (length, width)] if beside else [(length, width)],
+            3: [("B", length, width)],
+            4: [("B", length, "F", width), ("B", "H", "W", width), ("B", width, "H", "W")],
+            5: [("B", width, "F", "H", "W"), ("B", "F", "H", "W", width)],
+        }
+        if channels is not None:
+            by_rank[3] = [("B", channels, length)]
+            by_rank[4] = [("B", channels, "H", "W")]
+            by_rank[5] = [("B", channels, "F", "H", "W")]
+            rank = rank if rank in (3, 4, 5) else 4
+        if not self.is_module and lower in QKV:
+            heads: Axes = ("B", "h", length, "d")
+            by_rank[4].insert(0, heads)
+            rank = rank or 4
+        elif lower in QKV and not seen.last:
+            by_rank[4].insert(0, ("B", "h", length, "d"))
+        for axis, size in seen.fixed.items():
+            for shape in by_rank.get(rank or 3, [])[:1]:
+                if axis < len(shape) - 1 and channels is None:
+                    changed = (*shape[:axis], size, *shape[axis + 1 :])
+                    by_rank[rank or 3].insert(0, changed)
+        order: list[int] = [rank] if rank is not None and rank in by_rank else []
+        order += [r for r in (3, 4, 2, 5, 1) if r != rank]
+        found += [shape for r in order for shape in by_rank[r]]
+        return [InputGuess("float", shape) for shape in found]

@@ -1,0 +1,242 @@
+"""Run a guess, read the error, change one thing, run again: the cheapest change first."""
+
+from __future__ import annotations
+
+import dataclasses
+import heapq
+import itertools
+import time
+from typing import Any
+
+from mha_lint.targets.infer.construct import Constructor
+from mha_lint.targets.infer.edits import (
+    build_edits,
+    call_edits,
+    flipped_masks,
+    is_synthetic_config,
+    with_entry,
+)
+from mha_lint.targets.infer.guesses import InputGuess, render_input
+from mha_lint.targets.infer.inputs import Inputs
+from mha_lint.targets.infer.module_needs import module_dtype
+from mha_lint.targets.infer.scheme import SCHEMES, Scheme
+from mha_lint.targets.infer.state import State
+from mha_lint.targets.infer.vocabulary import Role, role_of
+from mha_lint.targets.make import FileMaker, StageError, run_once
+from mha_lint.targets.sizes import sizes_of
+from mha_lint.targets.subject import Recipe, Subject
+from mha_lint.targets.tensors import tensors_in
+
+MOST_TRIES = 120
+
+
+@dataclasses.dataclass(slots=True)
+class Outcome:
+    """What a search came to: a subject, or the furthest failure and the expressions tried then."""
+
+    subject: Subject | None
+    failure: StageError | None = None
+    build: str = ""
+    call: str = ""
+    unsure: tuple[str, ...] = ()
+
+
+class Search:
+    """Looks for a build and a call that run, within a number of tries and a time.
+
+    ``build``: a construction that is given (stated or mined) instead of guessed.
+    """
+
+    def __init__(
+        self,
+        maker: FileMaker,
+        made: Any,
+        name: str,
+        deadline: float,
+        *,
+        build: str | None = None,
+        call: str | None = None,
+    ) -> None:
+        """Prepare to build `made`, which the expression `name` names, before `deadline`."""
+        self.maker, self.made, self.name, self.deadline = maker, made, name, deadline
+        self.build, self.call = build, call
+        self.scope = maker.namespace()
+        self.is_class = isinstance(made, type)
+        self.factory = False
+        self.constructor = Constructor(made, name, self.scope) if build is None else None
+        self.modules: dict[str, Any] = {}
+        self.inputs: dict[tuple[str, Scheme], Inputs] = {}
+        self.heap: list[tuple[float, int, State]] = []
+        self.seen: set[tuple[str, str]] = set()
+        self.pushed: set[State] = set()
+        self.ticket = itertools.count()
+        self.best: tuple[int, StageError, str, str] | None = None
+        self.spare: Subject | None = None
+        self.accepted: State | None = None
+
+    def run(self) -> Outcome:
+        """Try states until one runs and gives finite numbers."""
+        for index, scheme in enumerate(SCHEMES):
+            self._push(State(scheme), 1.2 * index)
+        tries = 0
+        while self.heap and tries < MOST_TRIES and time.monotonic() < self.deadline:
+            cost, _, state = heapq.heappop(self.heap)
+            subject = self._try(state, cost)
+            tries += 1
+            if subject is not None:
+                return Outcome(self._simplified(subject))
+        if self.spare is not None:
+            return Outcome(self.spare)
+        if self.best is None:
+            return Outcome(None)
+        _, failure, build, call = self.best
+        return Outcome(None, failure, build, call, self._unsure())
+
+    def _unsure(self) -> tuple[str, ...]:
+        """Return the constructor arguments whose meaning could not be told."""
+        if self.constructor is None:
+            return ()
+        guesses = self.constructor.guesses(SCHEMES[0])
+        return tuple(name for name, guess in guesses.items() if guess.role is None)
+
+    def _push(self, state: State, cost: float) -> None:
+        if state not in self.pushed:
+            self.pushed.add(state)
+            heapq.heappush(self.heap, (cost, next(self.ticket), state))
+
+    def _expression(self, state: State) -> str:
+        if self.constructor is None:
+            assert self.build is not None
+            return self.build
+        if not self.is_class and not self.factory:
+            return self.name
+        arguments = {**self.constructor.first(state.scheme), **dict(state.arguments)}
+        for name, text in state.entries:
+            arguments = {
+                key: with_entry(value, name, text) if is_synthetic_config(value) else value
+                for key, value in arguments.items()
+            }
+        return self.constructor.render(arguments)
+
+    def _try(self, state: State, cost: float) -> Subject | None:
+        try:
+            build = self._expression(state)
+        except Exception:  # our own guess could not be written down: the next one
+            return None
+        module = self._module(build, state, cost)
+        if module is None:
+            return None
+        inputs = self._inputs(build, module, state.scheme)
+        if state.inputs is None:
+            names = inputs.required()
+            chosen = tuple((n, inputs.options(n)[0]) for n in names)
+            state = dataclasses.replace(state, inputs=chosen)
+        call = self.call if self.call is not None else self._render_call(inputs, state, module)
+        if (build, call) in self.seen:
+            return None
+        self.seen.add((build, call))
+        recipe = Recipe(build, call, "inferred")
+        try:
+            subject = self.maker.evaluate(recipe)
+        except StageError as failure:
+            self._failed(failure, build, call, 2)
+            if self.call is None:
+                for extra, successor in call_edits(self.constructor, state, failure.error, inputs):
+                    further = dataclasses.replace(successor, step=state.step + 1)
+                    self._push(further, cost + extra + 0.1 * state.step)
+            else:
+                for extra, successor in build_edits(self.constructor, state, failure.error):
+                    self._push(successor, cost + extra)
+            return None
+        self.accepted = state
+        if self.call is None and _has_nan(subject):
+            self.spare = self.spare or subject
+            for extra, successor in flipped_masks(state):
+                self._push(successor, cost + extra)
+            return None
+        return subject
+
+    def _simplified(self, subject: Subject) -> Subject:
+        """Undo each change that turned out not to be needed, and return what still runs."""
+        state = self.accepted
+        if state is None or state.inputs is None or self.call is not None:
+            return subject
+        simpler = [
+            state.with_input(name, dataclasses.replace(plain, edited=frozenset()))
+            for name, guess in state.inputs
+            if guess.edited
+            for plain in [self._unedited(name, guess, subject, state.scheme)]
+            if plain is not None
+        ]
+        if state.scheme.length in (state.scheme.batch, 1) or state.scheme not in SCHEMES:
+            first = SCHEMES[0]
+            usual = dataclasses.replace(state.scheme, length=first.length, source=first.source)
+            simpler.append(dataclasses.replace(state, scheme=usual))
+        for other in simpler:
+            inputs = self._inputs(subject.build, subject.module, other.scheme)
+            call = self._render_call(inputs, other, subject.module)
+            try:
+                found = self.maker.evaluate(Recipe(subject.build, call, "inferred"))
+            except StageError:
+                continue
+            if not _has_nan(found):
+                return found
+        return subject
+
+    def _unedited(
+        self, name: str, guess: InputGuess, subject: Subject, scheme: Scheme
+    ) -> InputGuess | None:
+        """Return the option of the same rank that `guess` came from."""
+        inputs = self._inputs(subject.build, subject.module, scheme)
+        same = [o for o in inputs.options(name) if len(o.axes) == len(guess.axes)]
+        return next((o for o in same if o.kind == guess.kind), None)
+
+    def _failed(self, failure: StageError, build: str, call: str, stage: int) -> None:
+        if self.best is None or stage > self.best[0]:
+            self.best = (stage, failure, build, call)
+
+    def _module(self, build: str, state: State, cost: float) -> Any:
+        if build not in self.modules:
+            try:
+                self.modules[build] = self.maker.build(build)
+            except StageError as failure:
+                self.modules[build] = None
+                self._failed(failure, build, "", 1)
+                for extra, successor in build_edits(self.constructor, state, failure.error):
+                    self._push(successor, cost + extra)
+        return self.modules[build]
+
+    def _inputs(self, build: str, module: Any, scheme: Scheme) -> Inputs:
+        key = (build, scheme)
+        if key not in self.inputs:
+            recipe = Recipe(build, "", "inferred")
+            numbers = sizes_of(module, recipe, self.scope)
+            widths = [v for n, v in numbers.items() if role_of(n) is Role.WIDTH and v > 1]
+            self.inputs[key] = Inputs(module, scheme, next(iter(widths), None))
+        return self.inputs[key]
+
+    def _render_call(self, inputs: Inputs, state: State, module: Any) -> str:
+        assert state.inputs is not None
+        chosen = dict(state.inputs)
+        dtype = module_dtype(module)
+        sizes = inputs.sizes_at(state.scheme)
+        parts, in_row = [], True
+        for parameter in inputs.parameters:
+            if parameter.name not in chosen:
+                in_row = False
+                continue
+            text = render_input(chosen[parameter.name], sizes, dtype)
+            plain = in_row and parameter.kind is not parameter.KEYWORD_ONLY
+            parts.append(text if plain else f"{parameter.name}={text}")
+        if not inputs.parameters and inputs.takes_any:
+            guess = chosen.get("*", InputGuess("float", ("B", "T", "D")))
+            parts.append(render_input(guess, sizes, dtype))
+        return ", ".join(parts)
+
+
+def _has_nan(subject: Subject) -> bool:
+    try:
+        output = run_once(subject)
+    except StageError:
+        return True
+    return any(bool(t.isnan().any()) for t in tensors_in(output) if t.is_floating_point())

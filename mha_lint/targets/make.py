@@ -1,0 +1,208 @@
+"""Evaluate a recipe: build the module, make the arguments, run the call once."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import math
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from types import CodeType, SimpleNamespace
+from typing import Any
+
+import torch
+from torch import nn
+
+from mha_lint.model.source import Span
+from mha_lint.model.target import TargetSpec
+from mha_lint.targets.attribute_dict import AttributeDict
+from mha_lint.targets.decouple import decoupled
+from mha_lint.targets.guard import deterministic_mode, set_deterministic_mode
+from mha_lint.targets.load import Loaded
+from mha_lint.targets.resize import resized
+from mha_lint.targets.sizes import sizes_of, stated_of
+from mha_lint.targets.subject import Decoupled, Maker, Recipe, Subject, names_of
+from mha_lint.targets.tensors import tensors_in
+from mha_lint.targets.timelimit import TimeLimitError
+
+SEED = 0
+
+
+class StageError(Exception):
+    """User code failed in the stage "build", "arguments" or "call"; the cause is attached."""
+
+    def __init__(self, stage: str, error: BaseException) -> None:
+        """Wrap `error`, which user code raised in `stage`."""
+        super().__init__(f"{stage}: {type(error).__name__}: {error}")
+        self.stage = stage
+        self.error = error
+
+
+@dataclass(frozen=True, slots=True)
+class FileMaker(Maker):
+    """Makes subjects from recipes in one loaded file."""
+
+    spec: TargetSpec
+    loaded: Loaded
+    span: Span
+    notes: tuple[str, ...] = ()
+    extra: dict[str, Any] = field(default_factory=dict)
+    """Names that expressions may use besides those of the module."""
+
+    def environment(self) -> contextlib.AbstractContextManager[object]:
+        """Guard user code and make its modules importable."""
+        return self.loaded.environment()
+
+    def namespace(self) -> dict[str, Any]:
+        """Return a scratch copy of the module's names, with torch, nn, F and math."""
+        known: dict[str, Any] = {"torch": torch, "nn": nn, "F": nn.functional, "math": math}
+        known |= {"SimpleNamespace": SimpleNamespace, "AttributeDict": AttributeDict}
+        return {**known, **self.extra, **vars(self.loaded.module)}
+
+    def make(self, recipe: Recipe, *, run: bool = True) -> Subject:
+        """Evaluate `recipe` in a guarded environment; see `evaluate`.
+
+        Raises:
+            StageError: user code failed.
+        """
+        with self.environment():
+            return self.evaluate(recipe, run=run)
+
+    def build(self, expression: str) -> Any:
+        """Evaluate `expression` alone, in the current environment, and return the module.
+
+        Raises:
+            StageError: user code failed.
+        """
+        return self._build(expression, self.namespace())[0]
+
+    def _build(self, expression: str, namespace: dict[str, Any]) -> tuple[Any, tuple[str, ...]]:
+        with _stage("build"):
+            torch.manual_seed(SEED)
+            with _visible_uninitialised_memory():
+                module = eval(_compiled(expression, "eval"), namespace)
+            if not callable(module):
+                raise TypeError(f"{expression} made a {type(module).__name__}, not a module")
+            return module, _in_eval_mode(module) if isinstance(module, nn.Module) else ()
+
+    def evaluate(self, recipe: Recipe, *, run: bool = True) -> Subject:
+        """Build, make the arguments and (`run`) call once, in the current environment.
+
+        Raises:
+            StageError: user code failed; its cause has the user's traceback.
+        """
+        namespace = self.namespace()
+        module, filled = self._build(recipe.build, namespace)
+        with _stage("arguments"):
+            torch.manual_seed(SEED + 1)
+            namespace["__arguments"] = lambda *a, **k: (a, k)
+            with torch.no_grad():
+                code = _compiled(f"__arguments({recipe.call})", "eval")
+                args, kwargs = eval(code, namespace)
+        subject = Subject(
+            spec=self.spec,
+            name=self.spec.qualname or recipe.build,
+            span=self.span,
+            module=module,
+            args=args,
+            kwargs=kwargs,
+            argument_names=names_of(args, kwargs, _parameters(module)),
+            recipe=recipe,
+            namespace=namespace,
+            sizes=sizes_of(module, recipe, namespace),
+            stated=stated_of(module, recipe, namespace),
+            notes=self.notes + filled,
+            maker=self,
+        )
+        if run:
+            run_once(subject)
+        return subject
+
+    def resized(self, subject: Subject) -> Iterator[Subject]:
+        """See `mha_lint.targets.resize`."""
+        return resized(self, subject)
+
+    def decoupled(self, subject: Subject) -> list[Decoupled]:
+        """See `mha_lint.targets.decouple`."""
+        return decoupled(self, subject)
+
+
+def run_once(subject: Subject) -> Any:
+    """Call the subject on copies of its arguments and return the output.
+
+    Raises:
+        StageError: the call failed, or its output holds no tensor.
+    """
+    with _stage("call"), torch.no_grad():
+        torch.manual_seed(SEED + 2)
+        output = subject.module(*fresh(subject.args), **fresh(subject.kwargs))
+        if next(tensors_in(output), None) is None:
+            raise TypeError(f"the call returned {type(output).__name__}, without any tensor")
+        return output
+
+
+def fresh(value: Any) -> Any:
+    """Return `value` with its tensors cloned, so that in-place code leaves the original alone."""
+    if isinstance(value, torch.Tensor):
+        return value.clone()
+    if type(value) in (list, tuple, set):
+        return type(value)(fresh(item) for item in value)
+    if type(value) is dict:
+        return {key: fresh(item) for key, item in value.items()}
+    return value
+
+
+@contextlib.contextmanager
+def _stage(name: str) -> Iterator[None]:
+    try:
+        yield
+    except (StageError, TimeLimitError):
+        raise
+    except BaseException as error:
+        raise StageError(name, error) from error
+
+
+def _compiled(text: str, mode: str) -> CodeType:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        code: CodeType = compile(text, "<mha-lint>", mode)
+    return code
+
+
+@contextlib.contextmanager
+def _visible_uninitialised_memory() -> Iterator[None]:
+    """Fill ``torch.empty`` with NaN, so that parameters left uninitialised can be told."""
+    on, warn = deterministic_mode()
+    set_deterministic_mode(True, warn_only=True)
+    try:
+        yield
+    finally:
+        set_deterministic_mode(on, warn_only=warn)
+
+
+def _in_eval_mode(module: nn.Module) -> tuple[str, ...]:
+    """Put `module` into eval mode and give uninitialised parameters repeatable values."""
+    module.eval()  # its result is not used: some classes override it and return None
+    filled = []
+    generator = torch.Generator().manual_seed(SEED)
+    with torch.no_grad():
+        for name, tensor in module.named_parameters():
+            if tensor.is_floating_point() and tensor.numel() and bool(tensor.isnan().any()):
+                width = tensor.shape[-1] if tensor.dim() > 1 else 1
+                noise = torch.randn(tensor.shape, generator=generator) * width**-0.5
+                tensor.copy_(torch.where(tensor.isnan(), noise.to(tensor.dtype), tensor))
+                filled.append(name)
+    if not filled:
+        return ()
+    return (f"parameters left uninitialised were filled at random: {', '.join(filled)}",)
+
+
+def _parameters(module: Callable[..., Any]) -> list[str]:
+    target = module.forward if isinstance(module, nn.Module) else module
+    try:
+        parameters = inspect.signature(target).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return [p.name for p in parameters if p.kind in kinds]

@@ -1,0 +1,268 @@
+"""Open a target: load its file, find the class or function, build it and run one call."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import importlib
+import sys
+import time
+import traceback
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+
+from torch import nn
+
+from mha_lint.model.report import NotChecked
+from mha_lint.model.source import Span
+from mha_lint.model.target import TargetSpec
+from mha_lint.targets.imports import read_imports
+from mha_lint.targets.infer.search import Outcome, Search
+from mha_lint.targets.load import Loaded, load_file, load_module
+from mha_lint.targets.make import FileMaker, StageError
+from mha_lint.targets.scan import scan_source
+from mha_lint.targets.session import describe
+from mha_lint.targets.shapes import explain_shape_error
+from mha_lint.targets.shrink import is_heavy, shrunk
+from mha_lint.targets.source import Source, SourceError, read_source
+from mha_lint.targets.subject import Recipe, Subject
+from mha_lint.targets.symbolic import apart
+from mha_lint.targets.timelimit import TimeLimitError, time_limit
+from mha_lint.targets.usage import Usage, find_usages
+
+MOST_USAGES = 8
+
+
+def open_subject(spec: TargetSpec, *, timeout: float) -> Subject | NotChecked:
+    """Build what `spec` names and the arguments of one call, within `timeout` seconds.
+
+    Every failure is a `NotChecked` with one clear line; nothing of user code escapes.
+    """
+    deadline = time.monotonic() + timeout
+    outcome = _open(spec, timeout, deadline)
+    if isinstance(outcome, NotChecked) and not outcome.target:
+        return dataclasses.replace(outcome, target=spec.text)
+    return outcome
+
+
+def _open(spec: TargetSpec, timeout: float, deadline: float) -> Subject | NotChecked:
+    if spec.path is not None:
+        loaded = load_file(spec.path, timeout=timeout)
+    elif spec.module is not None:
+        loaded = load_module(spec.module, timeout=timeout)
+    else:
+        return NotChecked(f"{spec.text} names neither a file nor a module")
+    if isinstance(loaded, NotChecked):
+        return loaded
+    maker = FileMaker(spec, loaded, _span(loaded, spec), notes=tuple(loaded.session.notes))
+    opener = _Opener(spec, loaded, maker, deadline, loaded.source)
+    try:
+        with time_limit(deadline - time.monotonic()), maker.environment():
+            return opener.open()
+    except TimeLimitError:
+        return NotChecked(
+            f"building and calling {spec.qualname or spec.text} took longer than {timeout:g} s",
+            "pass a smaller --build and --call, or raise --timeout",
+        )
+
+
+@dataclasses.dataclass(slots=True)
+class _Opener:
+    spec: TargetSpec
+    loaded: Loaded
+    maker: FileMaker
+    deadline: float
+    source: Source
+
+    def open(self) -> Subject | NotChecked:
+        """Try what was stated, else what the user's code shows, else what can be inferred."""
+        spec = self.spec
+        if spec.build is not None and spec.call is not None:
+            return self._stated(Recipe(spec.build, spec.call, "stated"))
+        name = spec.qualname
+        if spec.build is not None:
+            return self._searched(None, spec.build, build=spec.build)
+        if name is None:
+            return NotChecked(f"{spec.text} names no class or function")
+        made = self._find(name)
+        if isinstance(made, NotChecked):
+            return made
+        self._look_where_defined(made)
+        if isinstance(made, nn.Module):
+            return self._searched(made, name, build=name)
+        if not callable(made):
+            return NotChecked(f"{name} is a {type(made).__name__}, not a class or function")
+        if spec.call is not None:
+            return self._searched(made, name, call=spec.call)
+        usages = find_usages(self.source, name.rpartition(".")[2])
+        used = self._used([u for u in usages if u.call is not None])
+        if used is not None:
+            return used
+        for usage in [u for u in usages if u.call is None][:3]:
+            if usage.build != name:
+                found = self._searched(made, name, build=usage.build, how="usage")
+                if isinstance(found, Subject):
+                    return found
+        return self._searched(made, name)
+
+    def _find(self, name: str) -> Any:
+        value: Any = self.loaded.module
+        for part in name.split("."):
+            try:
+                value = getattr(value, part)
+            except AttributeError:
+                failed = self.loaded.session.failed.get(part)
+                if failed is not None:
+                    return NotChecked(
+                        f"{name} could not be defined: {describe(failed)}", "", _text(failed)
+                    )
+                where = self.spec.path or self.spec.module
+                return NotChecked(f"{where} has no class or function {name}")
+        return value
+
+    def _look_where_defined(self, made: Any) -> None:
+        """Follow a name that the file only imports to the file that defines it."""
+        if not isinstance(made, type | FunctionType):
+            return
+        home = sys.modules.get(made.__module__ or "")
+        file = getattr(home, "__file__", None)
+        here = Path(self.loaded.source.path).absolute()
+        if not isinstance(file, str) or Path(file).absolute() == here or not file.endswith(".py"):
+            return
+        try:
+            source = read_source(file)
+        except SourceError:
+            return
+        span = _definition(source, made.__qualname__)
+        if span is not None:
+            self.maker = dataclasses.replace(self.maker, span=span)
+            self.source = source
+
+    def _stated(self, recipe: Recipe) -> Subject | NotChecked:
+        try:
+            return self.maker.evaluate(recipe)
+        except StageError as failure:
+            return self._not_made(failure, recipe.build, recipe.call, certain=True)
+
+    def _used(self, usages: list[Usage]) -> Subject | NotChecked | None:
+        """Return the first usage that runs, the other calls of the same construction noted.
+
+        When none runs and the file's own one breaks on a width, that is the answer.
+        """
+        broken: NotChecked | None = None
+        for usage in usages[:MOST_USAGES]:
+            assert usage.call is not None
+            self._import_for(usage, self.source)
+            calls = dict.fromkeys((apart(usage.call), usage.call))
+            for call in calls:
+                try:
+                    subject = self.maker.evaluate(Recipe(usage.build, call, "usage"))
+                except StageError as failure:
+                    if broken is None and usage.own and not usage.doubtful:
+                        told = self._not_made(failure, usage.build, call, certain=True)
+                        broken = told if told.problem is not None else None
+                    continue
+                others = dict.fromkeys(u.call for u in usages if u.build == usage.build and u.call)
+                subject.other_calls = tuple(c for c in others if c != call)
+                return shrunk(self.maker, subject) if is_heavy(subject) else subject
+        return broken
+
+    def _import_for(self, usage: Usage, source: Source) -> None:
+        """Import what the usage's own block imported: ``from types import SimpleNamespace``."""
+        scope = self.maker.namespace()
+        names = read_imports(source.tree, source.path).names
+        for name in sorted(usage.free - scope.keys() & names.keys()):
+            package, _, attribute = names[name].rpartition(".")
+            try:
+                if package:
+                    value = getattr(importlib.import_module(package), attribute)
+                else:
+                    value = importlib.import_module(attribute)
+            except Exception:  # then the usage cannot be evaluated, and the next one is tried
+                continue
+            self.maker.extra[name] = value
+
+    def _searched(
+        self,
+        made: Any,
+        name: str,
+        *,
+        build: str | None = None,
+        call: str | None = None,
+        how: str = "inferred",
+    ) -> Subject | NotChecked:
+        search = Search(self.maker, made, name, self.deadline, build=build, call=call)
+        if build is None and not isinstance(made, type):
+            search.factory = self._is_factory(name)
+        outcome = search.run()
+        if outcome.subject is None:
+            return self._not_found(outcome, name)
+        subject = outcome.subject
+        if how == "usage":
+            subject.recipe = dataclasses.replace(subject.recipe, how="usage")
+        if self.spec.build is None and self.spec.call is None and is_heavy(subject):
+            return shrunk(self.maker, subject)
+        return subject
+
+    def _is_factory(self, name: str) -> bool:
+        candidates = scan_source(self.source)
+        name = name.rpartition(".")[2]
+        return not any(c.qualname == name and c.kind == "function" for c in candidates)
+
+    def _not_found(self, outcome: Outcome, name: str) -> NotChecked:
+        if outcome.failure is None:
+            return NotChecked(f"{name} could not be built", _flags(name, "..."))
+        return self._not_made(outcome.failure, outcome.build, outcome.call, outcome.unsure)
+
+    def _not_made(
+        self,
+        failure: StageError,
+        build: str,
+        call: str,
+        unsure: tuple[str, ...] = (),
+        *,
+        certain: bool = False,
+    ) -> NotChecked:
+        """Return why `build` or `call` failed.
+
+        ``certain``: the user stated or wrote them, so that a width error is the code's own.
+        """
+        name = self.spec.qualname or build
+        what = {"build": f"building {build}", "arguments": f"making the arguments {call}",
+                "call": f"calling {build} with ({call})"}[failure.stage]  # fmt: skip
+        hint = ""
+        if self.spec.build is None or self.spec.call is None:
+            hint = _flags(build if failure.stage != "build" else f"{name}(...)", call or "...")
+            if unsure:
+                hint = f"could not guess {', '.join(unsure)}; {hint}"
+        reason = f"{what} failed: {describe(failure.error)}"
+        problem = explain_shape_error(failure.error) if certain else None
+        if problem is not None:
+            reason, hint = f"{what} failed: {problem.message}", problem.help
+        return NotChecked(reason, hint, _text(failure.error), problem=problem)
+
+
+def _flags(build: str, call: str) -> str:
+    quote = "'" if '"' in build + call else '"'
+    return f"pass --build {quote}{build}{quote} --call {quote}{call}{quote}"
+
+
+def _text(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error))[-4000:]
+
+
+def _span(loaded: Loaded, spec: TargetSpec) -> Span:
+    """Return the line of ``class X`` or ``def x``, else the first line of the file."""
+    found = _definition(loaded.source, spec.qualname) if spec.qualname else None
+    return found or Span(str(Path(loaded.source.path).absolute()), 1, 1, 1, 1)
+
+
+def _definition(source: Source, qualname: str) -> Span | None:
+    name = qualname.rpartition(".")[2]
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name:
+            line = source.text.split("\n")[node.lineno - 1].rstrip()
+            path = str(Path(source.path).absolute())
+            return Span(path, node.lineno, node.col_offset + 1, node.lineno, len(line) + 1)
+    return None

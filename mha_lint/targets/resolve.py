@@ -1,0 +1,235 @@
+"""From the text of a target to what it names: a file, a class or function in it, a module's name."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import difflib
+import os
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from mha_lint.model.report import NotChecked
+from mha_lint.model.target import TargetSpec
+from mha_lint.targets.imports import find_module
+from mha_lint.targets.scan import scan_source
+from mha_lint.targets.source import Source, SourceError, read_source
+from mha_lint.targets.words import words
+
+SKIPPED_FOLDERS = words(
+    """__pycache__ node_modules build dist site-packages venv env virtualenv __pypackages__ wheels
+    buck-out _build bower_components"""
+)
+MODULE_TARGET = re.compile(r"(?P<module>[A-Za-z_]\w*(\.[A-Za-z_]\w*)*):(?P<name>[A-Za-z_][\w.]*)")
+DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
+
+
+def parse_target(text: str, *, cwd: str) -> TargetSpec | NotChecked:
+    """Return what `text` names; folders and whole files come back as they are, see `expand`.
+
+    Understood: ``path.py``, ``path.py::Class``, ``path.py::function``, ``package.module:name``,
+    a folder. Paths are relative to `cwd` and stay as the user wrote them.
+    """
+    place, separator, name = text.partition("::")
+    if separator and not name:
+        return NotChecked(f"{text} names nothing after ::", "write path.py::Class", target=text)
+    file = Path(cwd, place)
+    if file.is_dir():
+        if separator:
+            reason = f"{place} is a folder, it has no {name}"
+            return NotChecked(reason, f"write {place.rstrip('/')}/FILE.py::{name}", target=text)
+        return TargetSpec(text=text, path=place, stated=False)
+    if file.is_file():
+        return TargetSpec(
+            text=text,
+            path=place,
+            qualname=name.replace("::", ".") or None,
+            stated=bool(separator),
+        )
+    if not separator and (match := MODULE_TARGET.fullmatch(text)) is not None:
+        return _module(text, match["module"], match["name"], cwd)
+    if not separator and DOTTED.fullmatch(text) and not text.endswith((".py", ".ipynb", ".json")):
+        found = find_module(text, 0, Path(cwd).absolute() / "_")
+        if found is not None:
+            return TargetSpec(text=text, path=_relative(found, cwd), stated=False)
+    return NotChecked(f"no such file: {place}", _similar_file(file), target=text)
+
+
+def expand(specs: Iterable[TargetSpec], *, cwd: str) -> list[TargetSpec | NotChecked]:
+    """Return one spec per class or function to check, in the order of files and lines.
+
+    A folder yields the candidates of all Python files below it, a file its own; one without any
+    yields nothing. A named class or function is looked up by reading, so that a wrong name is told
+    without importing anything.
+    """
+    found: list[TargetSpec | NotChecked] = []
+    for spec in specs:
+        if spec.path is None:
+            found.append(spec)
+        elif Path(cwd, spec.path).is_dir():
+            found += _folder(spec, cwd)
+        elif spec.qualname is not None:
+            found.append(_named(spec, cwd))
+        elif spec.build is not None:
+            found.append(dataclasses.replace(spec, qualname=_made_by(spec.build)))
+        else:
+            found += _candidates(spec, cwd)
+    return found
+
+
+def python_files(folder: str | Path) -> Iterator[Path]:
+    """Yield the Python files below `folder`, sorted; hidden folders, environments, builds skipped."""
+    for here, folders, files in os.walk(folder):
+        folders[:] = sorted(
+            name
+            for name in folders
+            if not name.startswith(".")
+            and name not in SKIPPED_FOLDERS
+            and not name.endswith(".egg-info")
+            and not Path(here, name, "pyvenv.cfg").exists()
+        )
+        for name in sorted(files):
+            if name.endswith(".py") and not name.startswith("."):
+                yield Path(here, name)
+
+
+def bound_names(source: Source) -> set[str] | None:
+    """Return every name bound at top level and ``Class.Nested``; None: a star import hides some."""
+    names: set[str] = set()
+    todo: list[tuple[str, ast.stmt]] = [("", statement) for statement in source.tree.body]
+    while todo:
+        prefix, statement = todo.pop()
+        match statement:
+            case ast.ClassDef(name=name, body=body):
+                names.add(prefix + name)
+                todo += [(f"{prefix}{name}.", inner) for inner in body]
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                names.add(prefix + name)
+            case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
+                if any(alias.name == "*" for alias in aliases):
+                    return None
+                names |= {prefix + (a.asname or a.name.partition(".")[0]) for a in aliases}
+            case _:
+                names |= {
+                    prefix + node.id
+                    for node in ast.walk(statement)
+                    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+                }
+                for field in ("body", "orelse", "finalbody"):
+                    todo += [(prefix, inner) for inner in getattr(statement, field, [])]
+                for handler in getattr(statement, "handlers", []):
+                    todo += [(prefix, inner) for inner in handler.body]
+    return names
+
+
+def _module(text: str, module: str, name: str, cwd: str) -> TargetSpec:
+    found = find_module(module, 0, Path(cwd).absolute() / "_")
+    path = _relative(found, cwd) if found is not None else None
+    return TargetSpec(text=text, path=path, module=module, qualname=name)
+
+
+def _relative(path: Path, cwd: str) -> str:
+    base = Path(cwd).absolute()
+    return str(path.relative_to(base)) if path.is_relative_to(base) else str(path)
+
+
+def _folder(spec: TargetSpec, cwd: str) -> list[TargetSpec | NotChecked]:
+    assert spec.path is not None
+    found: list[TargetSpec | NotChecked] = []
+    files = list(python_files(Path(cwd, spec.path)))
+    if not files:
+        hint = "hidden folders, virtual environments and build folders are skipped"
+        return [NotChecked(f"no Python files below {spec.path}", hint, target=spec.text)]
+    for file in files:
+        inside = str(Path(spec.path) / file.relative_to(Path(cwd, spec.path)))
+        found += _candidates(dataclasses.replace(spec, text=inside, path=inside), cwd)
+    return found
+
+
+def _candidates(spec: TargetSpec, cwd: str) -> list[TargetSpec | NotChecked]:
+    assert spec.path is not None
+    try:
+        source = _read(spec, cwd)
+    except SourceError as error:
+        return [NotChecked(error.reason, error.hint, target=spec.text)]
+    return [
+        dataclasses.replace(
+            spec,
+            text=f"{spec.path}::{candidate.qualname}",
+            qualname=candidate.qualname,
+            stated=False,
+            line=candidate.line,
+        )
+        for candidate in scan_source(source)
+    ]
+
+
+def _named(spec: TargetSpec, cwd: str) -> TargetSpec | NotChecked:
+    assert spec.path is not None and spec.qualname is not None
+    try:
+        source = _read(spec, cwd)
+    except SourceError as error:
+        return NotChecked(error.reason, error.hint, target=spec.text)
+    names = bound_names(source)
+    if names is None or spec.qualname in names or spec.qualname.partition(".")[0] in names:
+        return dataclasses.replace(spec, line=_line(source, spec.qualname))
+    return NotChecked(
+        f"{spec.path} has no class or function {spec.qualname}",
+        _similar_name(source, spec.qualname, names),
+        target=spec.text,
+    )
+
+
+def _read(spec: TargetSpec, cwd: str) -> Source:
+    """Read the file; messages name it as the user wrote it."""
+    assert spec.path is not None
+    full = str(Path(cwd, spec.path))
+    try:
+        return read_source(full)
+    except SourceError as error:
+        raise SourceError(error.reason.replace(full, spec.path), error.hint) from None
+
+
+def _line(source: Source, qualname: str) -> int | None:
+    name = qualname.rpartition(".")[2]
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and (
+            node.name == name
+        ):
+            return node.lineno
+    return None
+
+
+def _similar_name(source: Source, wanted: str, names: set[str]) -> str:
+    shown = {name for name in names if "." in wanted or "." not in name}
+    by_lower = {name.lower(): name for name in sorted(shown)}
+    close = difflib.get_close_matches(wanted.lower(), sorted(by_lower), n=3, cutoff=0.6)
+    if close:
+        return f"did you mean {' or '.join(by_lower[name] for name in close)}?"
+    candidates = [c.qualname for c in scan_source(source)]
+    if candidates:
+        return f"what can hold attention there: {', '.join(candidates[:6])}"
+    return "nothing in this file looks like attention"
+
+
+def _similar_file(file: Path) -> str:
+    if not file.parent.is_dir():
+        return ""
+    names = [p.name for p in file.parent.iterdir() if p.suffix == ".py" or p.is_dir()]
+    close = difflib.get_close_matches(file.name, sorted(names), n=2, cutoff=0.6)
+    return f"did you mean {' or '.join(close)}?" if close else ""
+
+
+def _made_by(build: str) -> str | None:
+    """Return the class that a --build expression calls first, if it can be told."""
+    try:
+        node: ast.AST = ast.parse(build, mode="eval").body
+    except SyntaxError:
+        return None
+    while isinstance(node, ast.Call):
+        inner = node.func
+        if isinstance(inner, ast.Attribute) and isinstance(inner.value, ast.Call):
+            inner = inner.value
+        node = inner
+    return ast.unparse(node) if isinstance(node, ast.Name | ast.Attribute) else None

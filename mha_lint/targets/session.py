@@ -1,0 +1,63 @@
+"""One attempt to load a target: what it may do, and what it has done."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from mha_lint.targets.stubs import StubState
+
+
+class Session:
+    """What one attempt to load a target may do, and what it has done.
+
+    ``roots``: folders to search for top-level modules. ``stub_missing``: replace packages that are
+    not installed. ``tolerant``: go on when an import fails. ``filter_all``: run definitions only,
+    even of modules that look harmless.
+    """
+
+    def __init__(
+        self,
+        roots: Sequence[Path],
+        *,
+        stub_missing: bool = False,
+        tolerant: bool = False,
+        filter_all: bool = False,
+    ) -> None:
+        """Begin with nothing loaded."""
+        self.roots = tuple(roots)
+        self.stub_missing = stub_missing
+        self.tolerant = tolerant
+        self.filter_all = filter_all
+        self.notes: list[str] = []
+        self.modules: dict[str, ModuleType] = {}
+        self.failed: dict[str, BaseException] = {}
+        self.state = StubState()
+        self.finders: list[Any] = []
+        """The first goes before all other finders, the rest after them."""
+
+    def install(self) -> None:
+        """Put the finders into ``sys.meta_path`` (the guard takes them out again)."""
+        sys.meta_path.insert(0, self.finders[0])
+        sys.meta_path.extend(self.finders[1:])
+
+    def adopt(self, name: str, module: ModuleType) -> None:
+        """Register `module` as the user's, in ``sys.modules`` too."""
+        self.modules[name] = module
+        sys.modules[name] = module
+
+    def note(self, text: str) -> None:
+        """Keep a sentence for the report, once."""
+        if text not in self.notes:
+            self.notes.append(text)
+
+
+def describe(error: BaseException) -> str:
+    """Return ``Type: first line of the message``, short."""
+    lines = str(error).strip().splitlines()
+    text = lines[0] if lines else ""
+    name = type(error).__name__
+    return f"{name}: {text[:200]}" if text else name

@@ -1,0 +1,39 @@
+"""Say a width error in attention's terms, at the user's line: which head count does not divide which
+width, which widths of a head contradict each other.
+
+Only errors that are certainly about widths are explained; everything else is None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mha_lint.model.target import ShapeProblem
+from mha_lint.targets.scene import Scene, scene_of
+from mha_lint.targets.widths.checks import checkpoint, own_check, torch_multihead
+from mha_lint.targets.widths.products import linear, operands, residual
+from mha_lint.targets.widths.splits import invalid_view, unflattened
+
+_EXPLANATIONS: tuple[Callable[[Scene, BaseException, str], ShapeProblem | None], ...] = (
+    own_check,
+    torch_multihead,
+    invalid_view,
+    unflattened,
+    linear,
+    operands,
+    residual,
+    checkpoint,
+)
+
+
+def explain_shape_error(error: BaseException) -> ShapeProblem | None:
+    """Return what `error` means for heads and widths, or None when that is not certain."""
+    scene = scene_of(error)
+    if scene is None:
+        return None
+    message = str(error)
+    for explain in _EXPLANATIONS:
+        problem = explain(scene, error, message)
+        if problem is not None:
+            return problem
+    return None

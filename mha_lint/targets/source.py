@@ -1,0 +1,71 @@
+"""Read and parse a source file; every way that can fail is one clear sentence."""
+
+from __future__ import annotations
+
+import ast
+import tokenize
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+
+
+class SourceError(Exception):
+    """A file cannot be read as Python source: ``reason`` says why, ``hint`` what to do."""
+
+    def __init__(self, reason: str, hint: str = "") -> None:
+        """Say why, and what to do."""
+        super().__init__(reason)
+        self.reason = reason
+        self.hint = hint
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One parsed file."""
+
+    path: str
+    text: str
+    tree: ast.Module
+
+    @property
+    def lines(self) -> list[str]:
+        """Return the lines without their ends."""
+        return self.text.splitlines()
+
+
+def read_source(path: str) -> Source:
+    """Read and parse `path`, in the encoding that its coding comment states, else UTF-8.
+
+    Raises:
+        SourceError: missing, a folder, unreadable, not in its encoding, or a syntax error.
+    """
+    file = Path(path)
+    if file.is_dir():
+        raise SourceError(f"{path} is a folder, not a file")
+    try:
+        with file.open("rb") as handle:
+            encoding, _ = tokenize.detect_encoding(handle.readline)
+        text = file.read_bytes().decode(encoding)
+    except FileNotFoundError:
+        raise SourceError(f"no such file: {path}") from None
+    except (UnicodeDecodeError, SyntaxError) as error:
+        reason = f"{path} is not UTF-8 text"
+        if isinstance(error, UnicodeDecodeError):
+            reason += f" (byte {error.start})"
+        raise SourceError(reason, "save it as UTF-8, or state its coding in line 1") from None
+    except OSError as error:
+        raise SourceError(f"{path} cannot be read: {error.strerror}") from None
+    return Source(path, text, parse(text, path))
+
+
+def parse(text: str, path: str) -> ast.Module:
+    """Parse `text`; a syntax error becomes a `SourceError` that names its line."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # invalid escapes are the user's, and harmless
+            return ast.parse(text, filename=path)
+    except SyntaxError as error:
+        where = f"{path}:{error.lineno}" if error.lineno else path
+        raise SourceError(f"syntax error at {where}: {error.msg}") from None
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise SourceError(f"{path} cannot be parsed: {error}") from None

@@ -1,0 +1,1 @@
+"""Explanations of width errors, one file per kind of error."""

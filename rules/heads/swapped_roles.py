@@ -1,0 +1,170 @@
+"""Queries, keys or values come from the wrong projection, and the right one is left unused.
+
+What: The weights must multiply what W_V made, and q, k and v each come from a projection of their
+own. Here one projection serves in the place of another, while the one that was declared for the
+role never reaches the output: the weights are applied to k, or query = self.key(x). A projection
+that is shared with none left over may be meant (MHA107).
+
+Why: The shapes fit, so nothing fails, but one of the three learned maps is missing from the model
+and its parameters get no gradient.
+
+Bad:
+
+```python
+# build: MultiHeadAttention(24, 4)
+# call: torch.randn(3, 7, 24)
+import torch
+from torch import nn
+
+
+class MultiHeadAttention(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads, self.head_dim = heads, width // heads
+        self.query = nn.Linear(width, width)
+        self.key = nn.Linear(width, width)
+        self.value = nn.Linear(width, width)
+        self.output = nn.Linear(width, width)
+
+    def split(self, x):
+        return x.unflatten(-1, (self.heads, self.head_dim)).transpose(1, 2)
+
+    def forward(self, x):
+        q = self.split(self.query(x))
+        k = self.split(self.key(x))
+        v = self.split(self.value(x))
+        scores = q @ k.transpose(-2, -1) / self.head_dim**0.5
+        weights = scores.softmax(dim=-1)
+        context = weights @ k
+        return self.output(context.transpose(1, 2).flatten(2))
+```
+
+Good:
+
+```python
+# build: MultiHeadAttention(24, 4)
+# call: torch.randn(3, 7, 24)
+import torch
+from torch import nn
+
+
+class MultiHeadAttention(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads, self.head_dim = heads, width // heads
+        self.query = nn.Linear(width, width)
+        self.key = nn.Linear(width, width)
+        self.value = nn.Linear(width, width)
+        self.output = nn.Linear(width, width)
+
+    def split(self, x):
+        return x.unflatten(-1, (self.heads, self.head_dim)).transpose(1, 2)
+
+    def forward(self, x):
+        q = self.split(self.query(x))
+        k = self.split(self.key(x))
+        v = self.split(self.value(x))
+        scores = q @ k.transpose(-2, -1) / self.head_dim**0.5
+        weights = scores.softmax(dim=-1)
+        context = weights @ v
+        return self.output(context.transpose(1, 2).flatten(2))
+```
+
+References:
+- Vaswani et al. 2017, "Attention Is All You Need", section 3.2.2 (Multi-Head Attention):
+  MultiHead(Q, K, V) = Concat(head_1, ..., head_h) W_O. W_Q, W_K and W_V are three different maps
+  for each head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mha_lint.rule_api import (
+    Known,
+    Label,
+    Projection,
+    Roles,
+    Severity,
+    SiteFacts,
+    Violation,
+    evidence_of,
+    site_rule,
+)
+
+
+@site_rule("MHA106", severity=Severity.ERROR, since="0.1")
+def swapped_roles(facts: SiteFacts) -> Iterator[Violation]:
+    """Flag a projection in the place of another one that is left unused."""
+    roles = facts.roles.value
+    yield from _misfed(facts, roles)
+    unused = _unused(facts, roles)
+    if not unused:
+        return
+    left_over = f"{_listed(unused)} never {'reaches' if len(unused) == 1 else 'reach'} the output"
+    if roles.value_is != "v":
+        yield Violation(
+            f"the weights are multiplied with {roles.value_is} instead of v: {left_over}",
+            at=facts.info.at("value_path", "value"),
+            here=f"sums {roles.value_is}, not v",
+            why="what a head returns must pass through W_V, not through the map it compares by",
+            help="context = weights @ v",
+            evidence=evidence_of(facts.roles),
+            confirm="roles",
+        )
+        return
+    for shared in roles.same:
+        source = _names(getattr(roles, shared[0]))
+        # The key's projection is the one that is copied most, so look at the other operand.
+        wrong, others = ("v", "k") if shared == "kv" else (shared[0], shared[1:])
+        labels = [(facts.info.spans.get(other), other) for other in others]
+        yield Violation(
+            f"{_listed(shared)} come from one projection, {_listed(source)}, while {left_over}",
+            at=facts.info.at(wrong),
+            here=f"{wrong} is made by {_listed(source)}",
+            why="q, k and v each need a learned map of their own",
+            help=f"make {wrong} with its own projection; unused so far: {_listed(unused)}",
+            evidence=evidence_of(facts.roles),
+            labels=tuple(Label(span, f"so is {other}") for span, other in labels if span),
+            confirm="roles",
+        )
+
+
+def _misfed(facts: SiteFacts, roles: Roles) -> Iterator[Violation]:
+    """Flag an operand that reads another role's argument while the one of its own name exists."""
+    for operand, reads, named in roles.misfed:
+        yield Violation(
+            f"{operand} is made from the argument {reads}, not from {named} (judged from the"
+            " arguments' names)",
+            at=facts.info.at(operand),
+            here=f"reads {reads}",
+            why="the caller passes three tensors, and one of them takes another one's place",
+            help=f"make {operand} from {named}",
+            evidence=evidence_of(facts.roles),
+            severity=Severity.WARNING,  # which tensor was meant is read off a name
+            confirm=f"identity: {operand} depends on {reads} and not on {named}",
+        )
+
+
+def _unused(facts: SiteFacts, roles: Roles) -> tuple[str, ...]:
+    """Return the modules of unused projections, without those that look like W_O (MHA101)."""
+    match facts.output_projection:
+        case Known(value=output):
+            outputs = {_owner(name) for name in output.declared}
+        case _:
+            outputs = set()
+    return tuple(dict.fromkeys(n for n in map(_owner, roles.unused) if n not in outputs))
+
+
+def _names(projections: tuple[Projection, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(_owner(p.name) for p in projections)) or ("the input itself",)
+
+
+def _owner(name: str) -> str:
+    return name.removesuffix(".weight").removesuffix(".bias")
+
+
+def _listed(names: tuple[str, ...] | str) -> str:
+    if len(names) > 3:
+        return f"{names[0]}, {names[1]} and {len(names) - 2} more"
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))

@@ -1,0 +1,143 @@
+"""Print what mha-lint costs beside the work that cannot be avoided: ``import torch``, a forward.
+
+Run by hand: ``python tests/bench/ratios.py [ROUNDS]``. Each figure is the median over rounds of the
+ratio of two runs made one right after the other, so that a busy machine slows both alike.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+MODULE = """\
+import math
+
+import torch
+from torch import nn
+
+
+class MultiHeadAttention(nn.Module):
+    def __init__(self, d_model=64, num_heads=8):
+        super().__init__()
+        self.h, self.d_k = num_heads, d_model // num_heads
+        self.q_proj = nn.Linear(d_model, d_model)
+        self.k_proj = nn.Linear(d_model, d_model)
+        self.v_proj = nn.Linear(d_model, d_model)
+        self.out_proj = nn.Linear(d_model, d_model)
+
+    def split(self, x):
+        return x.view(*x.shape[:2], self.h, self.d_k).transpose(1, 2)
+
+    def forward(self, x):
+        q, k, v = self.split(self.q_proj(x)), self.split(self.k_proj(x)), self.split(self.v_proj(x))
+        weights = torch.softmax(q @ k.transpose(-2, -1) / math.sqrt(self.d_k), dim=-1)
+        return self.out_proj((weights @ v).transpose(1, 2).flatten(2))
+"""
+
+TORCH = ["-c", "import torch"]
+LINT = ["-m", "mha_lint"]
+
+
+def main() -> None:
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 7
+    print(f"{'what':<52}{'ratio':>8}{'at most':>9}   against")
+    for what, ratio, limit, against in rows(rounds):
+        print(f"{what:<52}{ratio:>8.2f}{limit:>9}   {against}")
+
+
+def rows(rounds: int) -> Iterator[tuple[str, float, str, str]]:
+    with tempfile.TemporaryDirectory() as folder:
+        one, two = Path(folder, "one.py"), Path(folder, "two.py")
+        one.write_text(MODULE)
+        two.write_text(MODULE.replace("MultiHeadAttention", "SecondAttention"))
+        check = [*LINT, "check", "--isolated", "-q"]
+        yield (
+            "check one.py",
+            paired(process(*check, str(one)), process(*TORCH), rounds),
+            "1.50",
+            "import torch",
+        )
+        yield (
+            "check one.py two.py",
+            paired(process(*check, str(one), str(two)), process(*check, str(one)), rounds),
+            "-",
+            "check one.py",
+        )
+    for arguments in (["--help"], ["rules"], ["explain", "MHA204"]):
+        yield (
+            " ".join(arguments),
+            paired(process(*LINT, *arguments), process(*TORCH), rounds),
+            "0.25",
+            "import torch",
+        )
+    forward, recorded = llama()
+    yield (
+        "recording a 32-layer Llama on meta",
+        paired(recorded, forward, rounds),
+        "-",
+        "its plain forward",
+    )
+
+
+def process(*arguments: str) -> Callable[[], None]:
+    """Return a run of Python with `arguments`; findings (exit code 1) are no failure of ours."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+
+    def run() -> None:
+        done = subprocess.run(
+            [sys.executable, *arguments], env=environment, capture_output=True, check=False
+        )
+        if done.returncode > 1:
+            raise RuntimeError(f"{arguments}: exit {done.returncode}\n{done.stderr.decode()}")
+
+    return run
+
+
+def llama() -> tuple[Callable[[], None], Callable[[], None]]:
+    """Return a plain and a recorded forward of a 32-layer Llama without any weights."""
+    sys.path.insert(0, str(ROOT))
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    from mha_lint.capture import record
+
+    torch.set_num_threads(1)
+    with torch.device("meta"):
+        model = LlamaForCausalLM(LlamaConfig(num_hidden_layers=32)).eval()
+        tokens = torch.zeros(1, 16, dtype=torch.int64)
+        # A mask in its final shape: making one asks for values, and meta tensors have none.
+        options = {"attention_mask": torch.zeros(1, 1, 16, 16), "use_cache": False}
+
+    def forward() -> None:
+        with torch.no_grad():
+            model(tokens, **options)
+
+    def recorded() -> None:
+        record(model, (tokens,), options, copy=False)
+
+    return forward, recorded
+
+
+def paired(ours: Callable[[], None], theirs: Callable[[], None], rounds: int) -> float:
+    """Return the median over `rounds` of the ratio of two runs; one of each warms the caches up."""
+    seconds(theirs)
+    seconds(ours)
+    return statistics.median(seconds(ours) / seconds(theirs) for _ in range(rounds))
+
+
+def seconds(run: Callable[[], None]) -> float:
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+
+if __name__ == "__main__":
+    main()

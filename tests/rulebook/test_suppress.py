@@ -1,0 +1,63 @@
+"""Suppression comments: what they name and which lines they cover."""
+
+from __future__ import annotations
+
+import pytest
+
+from mha_lint.model.source import Span
+from mha_lint.rulebook.suppress import suppressions
+
+SOURCE = """\
+class A:  # mha-lint: ignore[MHA2] the whole class
+    def forward(self):
+        x = 1
+
+
+class B:
+    y = 1  # mha-lint: ignore[MHA101, mha204] reason
+    z = "# mha-lint: ignore[MHA3]"
+    w = (1 +
+         2)  # mha-lint: ignore[MHA401]
+    v = 1  # a reason first  # MHA-LINT: ignore[MHA5]
+    u = 1  # mha-lint: ignore
+    t = 1  # mha-lint: ignore[]
+"""
+
+
+def covers(code: str, line: int, end_line: int = 0, source: str = SOURCE) -> bool:
+    span = Span("a.py", line, 5, end_line, 9)
+    return any(s.covers(code, span) for s in suppressions(source))
+
+
+@pytest.mark.parametrize(
+    ("code", "line", "end_line", "covered"),
+    [
+        ("MHA201", 1, 0, True),
+        ("MHA202", 3, 3, True),
+        ("MHA101", 3, 3, False),
+        ("MHA201", 6, 6, False),
+        ("MHA101", 7, 7, True),
+        ("MHA204", 7, 7, True),
+        ("MHA205", 7, 7, False),
+        ("MHA101", 8, 8, False),
+        ("MHA301", 8, 8, False),  # in a string
+        ("MHA401", 9, 10, True),  # on the last line of the expression
+        ("MHA401", 9, 9, False),
+        ("MHA501", 11, 11, True),
+        ("MHA101", 12, 12, False),  # names nothing
+        ("MHA101", 13, 13, False),
+    ],
+)
+def test_lines(code: str, line: int, end_line: int, covered: bool) -> None:
+    assert covers(code, line, end_line) is covered
+
+
+def test_a_file_comment_covers_the_file() -> None:
+    source = SOURCE + "# mha-lint: ignore-file[MHA6] all of it\n"
+    assert covers("MHA601", 1, source=source)
+    assert covers("MHA601", 13, source=source)
+    assert not covers("MHA701", 1, source=source)
+
+
+def test_a_file_that_does_not_parse_has_none() -> None:
+    assert suppressions("class (:  # mha-lint: ignore[MHA1]\n") == ()
