@@ -14,6 +14,7 @@ from mha_lint.capture.canonical import canonical_call, in_place_arguments
 from mha_lint.capture.inplace import Changed, Path
 from mha_lint.capture.leaves import collect, holds_tensor, leaves, version, with_paths
 from mha_lint.capture.names import canonical_name, raw_name
+from mha_lint.capture.stand_ins import KeywordDropout
 
 _ESCAPES = frozenset(("numpy", "__array__", "tolist", "item", "__float__", "__int__", "__index__"))
 _METADATA = frozenset(
@@ -166,6 +167,8 @@ class CallRecorder:
         others = [t for t in leaves(result) if not any(t is c for _, c in changed)]
         if entry.changes == "first":
             new_args, new_kwargs = in_place_arguments(entry.op, new_args, new_kwargs)
+        if entry.op == "dropout":  # named arguments, of which the function in place knows no names
+            func = KeywordDropout(func)
         target = Changed(func, [p for p, _ in changed], name=entry.op, with_result=bool(others))
         node = builder.node(entry.op, target, new_args, new_kwargs)
         if len(changed) == 1 and not others:

@@ -45,6 +45,9 @@ def arrange(bench: Bench, site: Site, replay: Replay) -> Arranged:
     """
     if site.score is None or site.q is None or site.k is None or site.to_logits is None:
         raise NotArrangedError("the scores are no product of queries and keys")
+    mixed = [a for a in site.group_axes if not site.to_logits.clean[a]]
+    if mixed or not site.to_weights.all_clean:
+        raise NotArrangedError("the heads are mixed between scores and weights")
     scores = replay.base(site.scores)
     order = (*site.group_axes, *site.row_axes, *site.key_axes)
     sizes = [

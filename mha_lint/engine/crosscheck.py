@@ -12,6 +12,7 @@ from mha_lint.capture import Replay
 from mha_lint.engine.arrange import Arranged, NotArrangedError, arrange, source_tensor
 from mha_lint.facts.bench import Bench
 from mha_lint.facts.heads import measure_dims
+from mha_lint.facts.merge import sample_axes
 from mha_lint.facts.output import OutputPath, output_path
 from mha_lint.facts.subject import Measurement
 from mha_lint.model.facts import Kind, Known, SiteFacts
@@ -183,6 +184,8 @@ def _output_side(
     if not isinstance(merged_value, Tensor) or not path.features:
         return None, None, None, None
     outer = [a for a in range(merged_value.dim()) if a not in path.features]
+    if _folded(bench, site, path, outer):
+        return None, None, None, None
     rows = _row_axes(bench, site, path, outer)
     samples = [a for a in outer if a not in rows]
 
@@ -199,6 +202,24 @@ def _output_side(
     if weight is None or output.dim() != merged_value.dim() or channel != path.features:
         return merged, None, None, None
     return merged, weight, bias, ordered(output, channel)
+
+
+def _folded(bench: Bench, site: Site, path: OutputPath, outer: list[int]) -> bool:
+    """Return whether one axis holds positions and samples together, as (T*B, C) does."""
+    member = site.all[0]
+    traced = trace(bench.replay, member.context, path.merged)
+    labels = member.value.out_labels
+    free = member.value.free(member.weights_left)
+    rows = [i for i, x in enumerate(labels) if x is not None and x in free]
+    samples = [a for a in sample_axes(bench, member) if traced.shape[a] > 1]
+    return (
+        any(
+            any(varies_along(traced.index[r], a) for r in rows)
+            and any(varies_along(traced.index[s], a) for s in samples)
+            for a in outer
+        )
+        and len(outer) == 1
+    )
 
 
 def _row_axes(bench: Bench, site: Site, path: OutputPath, outer: list[int]) -> list[int]:

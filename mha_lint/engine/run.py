@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 import torch
 
+from mha_lint.engine.restore import restored
 from mha_lint.engine.target import Judged, judge_target, not_checked
 from mha_lint.model.finding import Crash
 from mha_lint.model.report import NotChecked, RunReport, Status, TargetReport
@@ -19,6 +20,7 @@ from mha_lint.model.target import TargetSpec
 from mha_lint.rulebook.pack import LoadedRule, builtin_pack, load_pack
 from mha_lint.rulebook.select import select_rules
 from mha_lint.targets.resolve import expand
+from mha_lint.targets.timelimit import TimeLimitError, time_limit
 
 Progress: TypeAlias = Callable[[int, int, str], None]
 """Called as (done, total, name of the target that comes next)."""
@@ -88,8 +90,13 @@ def _one(
     if isinstance(one, NotChecked):
         return not_checked(one, None), []
     try:
-        judged: Judged = judge_target(one, settings, rules)
+        with restored(), time_limit(settings.timeout):
+            judged: Judged = judge_target(one, settings, rules)
         report, crashes = judged.report, judged.crashes
+    except TimeLimitError:
+        reason = f"it was not judged within {settings.timeout:g} s"
+        hint = "give it more time with --timeout, or a smaller --build and --call"
+        report, crashes = not_checked(NotChecked(reason, hint), one), []
     except Exception as error:  # a bug of ours: it must neither hide the other targets nor pass
         text = "".join(traceback.format_exception(error))
         reason = f"mha-lint itself failed on this target: {type(error).__name__}: {error}"

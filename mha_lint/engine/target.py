@@ -5,6 +5,9 @@ from __future__ import annotations
 import dataclasses
 import traceback
 from dataclasses import dataclass
+from pathlib import Path
+
+import torch
 
 from mha_lint.capture import CaptureError, record
 from mha_lint.engine.contract import contract_of, without_expected
@@ -14,7 +17,7 @@ from mha_lint.engine.sites import site_reports
 from mha_lint.facts.bench import Bench
 from mha_lint.facts.subject import Measurement, measure
 from mha_lint.model.facts import Known, SiteFacts, SubjectFacts
-from mha_lint.model.finding import Crash, Finding, Severity, Violation
+from mha_lint.model.finding import Crash, Finding, Severity, Undecided, Violation
 from mha_lint.model.report import NotChecked, Status, TargetReport
 from mha_lint.model.settings import Settings
 from mha_lint.model.target import TargetSpec
@@ -35,7 +38,7 @@ class Judged:
 
 def judge_target(spec: TargetSpec, settings: Settings, rules: list[LoadedRule]) -> Judged:
     """Take `spec` through all stages; with no rules, stop behind the facts."""
-    opened = open_subject(spec, timeout=settings.timeout)
+    opened = open_subject(_located(spec, settings), timeout=settings.timeout)
     if isinstance(opened, NotChecked):
         return Judged(_failed(opened, spec, settings), [])
     subject = opened
@@ -59,16 +62,56 @@ def judge_target(spec: TargetSpec, settings: Settings, rules: list[LoadedRule]) 
         return Judged(_failed(NotChecked(why, hint), spec, settings, subject), [])
     measured = measure(subject, bench)
     checked = cross_check(measured, settings) if settings.crosscheck else []
-    facts = _with_mismatches(measured.facts, checked)
-    facts = judged_by_enclosing(facts, subject, settings)
-    judgement = judge(
-        rules, facts, settings=settings, target=spec.text, confirm=_confirmer(checked)
-    )
+    facts = judged_by_enclosing(measured.facts, subject, settings)
+    prove = _confirmer(checked)
+    judgement = judge(rules, facts, settings=settings, target=spec.text, confirm=prove)
+    explained = {f.site for f in judgement.findings if f.severity is Severity.ERROR}
+    mismatches = _with_mismatches(facts, [c for c in checked if c.report.site not in explained])
+    if mismatches.crosscheck != facts.crosscheck:
+        judgement = judge(rules, mismatches, settings=settings, target=spec.text, confirm=prove)
+    judgement = _without_guesses(judgement, subject)
     contract = contract_of(subject)
     findings = without_expected(judgement.findings, contract)
     return Judged(
-        _report(subject, spec, settings, measured, checked, judgement, findings),
+        _report(
+            subject,
+            spec,
+            settings,
+            dataclasses.replace(measured, facts=facts),
+            checked,
+            judgement,
+            findings,
+        ),
         list(judgement.crashes),
+    )
+
+
+def _located(spec: TargetSpec, settings: Settings) -> TargetSpec:
+    """Return `spec` with its path taken from where the run was started."""
+    if spec.path is None:
+        return spec
+    return dataclasses.replace(spec, path=str(Path(settings.cwd, spec.path)))
+
+
+AXES = ("MHA601", "MHA602")
+"""Rules that depend on which axis of the input is which."""
+
+
+def _without_guesses(judgement: Judgement, subject: Subject) -> Judgement:
+    """Leave open what depends on the axes of an input whose shape was guessed with an axis of one.
+
+    The code may take inputs of one axis less; then heads stand where positions were guessed.
+    """
+    tensors = [t for t in (*subject.args, *subject.kwargs.values()) if isinstance(t, torch.Tensor)]
+    unsure = any(t.is_floating_point() and t.dim() > 2 and 1 in t.shape[:-1] for t in tensors)
+    if subject.how != "inferred" or not unsure:
+        return judgement
+    guessed = [f for f in judgement.findings if f.code in AXES]
+    why = f"the call {subject.call} was guessed, and its axis of one may not be there: pass --call"
+    return dataclasses.replace(
+        judgement,
+        findings=tuple(f for f in judgement.findings if f not in guessed),
+        undecided=(*judgement.undecided, *(Undecided(f.code, f.site, why) for f in guessed)),
     )
 
 
@@ -87,11 +130,15 @@ def _confirmer(checked: list[CheckedSite]):  # type: ignore[no-untyped-def]
 
 def _with_mismatches(facts: SubjectFacts, checked: list[CheckedSite]) -> SubjectFacts:
     """Tell the facts which sites the oracle found wrong without an explanation."""
+    by_id = {site.info.id: site for site in facts.sites}
     sentences = tuple(
-        f"{c.report.site}: the {c.report.departs_at} depart from the reference and no known variant explains it"
-        for c, site in zip(checked, facts.sites, strict=True)
-        if c.verdict.unexplained and _plain(site)
+        f"{c.report.site}: the {c.report.departs_at} depart from the reference,"
+        " and no known variant explains it"
+        for c in checked
+        if c.verdict.unexplained and _plain(by_id[c.report.site])
     )
+    if not sentences:
+        return facts
     return dataclasses.replace(
         facts, crosscheck=Known(sentences, "compared stage by stage in float64")
     )

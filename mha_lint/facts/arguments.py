@@ -22,6 +22,8 @@ def misfed_operands(bench: Bench, site: Site) -> tuple[tuple[str, str, str], ...
         for role, words in ARGUMENTS.items()
     }
     found: list[tuple[str, str, str]] = []
+    if None in named.values():
+        return _torn_source(bench, site)  # V may be short for "visual"
     for role, own in named.items():
         operand: Operand | None = getattr(site, role)
         if own is None or operand is None or operand.source is None:
@@ -35,8 +37,6 @@ def misfed_operands(bench: Bench, site: Site) -> tuple[tuple[str, str, str], ...
 
 def _torn_source(bench: Bench, site: Site) -> tuple[tuple[str, str, str], ...]:
     """Return ("v", ...) where keys come from the source and values from the states that ask."""
-    if site.kind is not Kind.CROSS:
-        return ()
     operands_ = (site.q, site.k, site.v)
     if any(o is None or o.source is None or o.source.kind != "projection" for o in operands_):
         return ()
@@ -45,6 +45,23 @@ def _torn_source(bench: Bench, site: Site) -> tuple[tuple[str, str, str], ...]:
         for o in operands_
         if o is not None and o.source is not None
     )
-    if v and k and not (v & k) and v <= q:
+    if site.kind is Kind.CROSS and v and k and not (v & k) and v <= q:
         return (("v", min(v), min(k)),)
+    if (
+        v
+        and k
+        and not (v & k)
+        and q == k
+        and reads_a_source(str(site.context.meta.get("module", "")))
+    ):
+        return (("k", min(k), min(v)),)
     return ()
+
+
+def reads_a_source(module_path: str) -> bool:
+    """Return whether a module is called after cross-attention: it should read another source."""
+    last = module_path.lower().split(".")[-1]
+    return any(
+        word in last
+        for word in ("cross", "enc_att", "encoder_att", "src_att", "memory_att", "xattn")
+    )

@@ -65,22 +65,22 @@ def _read(path: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=64)
 def _classes(path: str) -> dict[str, ast.ClassDef | ast.FunctionDef]:
-    try:
-        tree = ast.parse("".join(_read(path)))
-    except (SyntaxError, ValueError):
-        return {}
     kinds = (ast.ClassDef, ast.FunctionDef)
-    return {n.name: n for n in reversed(list(ast.walk(tree))) if isinstance(n, kinds)}
+    return {n.name: n for n in reversed(list(ast.walk(tree_of(path)))) if isinstance(n, kinds)}
 
 
 @lru_cache(maxsize=64)
+def tree_of(path: str) -> ast.Module:
+    """Return the parsed file, an empty module where it cannot be parsed."""
+    try:
+        return ast.parse("".join(_read(path)))
+    except (SyntaxError, ValueError):
+        return ast.Module([], [])
+
+
 def functions_of(path: str) -> tuple[ast.FunctionDef, ...]:
     """Return every function and method of a file."""
-    try:
-        tree = ast.parse("".join(_read(path)))
-    except (SyntaxError, ValueError):
-        return ()
-    return tuple(n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef))
+    return tuple(n for n in ast.walk(tree_of(path)) if isinstance(n, ast.FunctionDef))
 
 
 def _text(path: str, node: ast.ClassDef | ast.FunctionDef) -> str:

@@ -7,12 +7,14 @@ from torch import Tensor
 from mha_lint.sites.trace import Trace, varies_along
 
 
-def redealt(traced: Trace, data_axes: tuple[int, ...], rows: tuple[int, ...]) -> bool:
+def redealt(
+    traced: Trace, data_axes: tuple[int, ...], rows: tuple[int, ...], samples: tuple[int, ...]
+) -> bool:
     """Return whether a plain view dealt elements out anew across two axes of the source.
 
     Then two source axes change together along one row axis, and an index is not a part by row plus
     a part by the rest (modulo the size, as windows may be rolled). Transposes, windows and axial
-    layouts keep at least the sample apart.
+    layouts keep the samples apart: an axis of `samples` of the source must be among the two.
     """
     if not bool(traced.responds.all()):
         return False
@@ -20,8 +22,10 @@ def redealt(traced: Trace, data_axes: tuple[int, ...], rows: tuple[int, ...]) ->
         moving = [
             a for a in data_axes if traced.shape[a] > 1 and varies_along(traced.index[a], row)
         ]
-        if len(moving) > 1 and any(
-            not _separable(traced.index[a], traced.shape[a], row) for a in moving
+        if (
+            len(moving) > 1
+            and set(samples) & set(moving)
+            and any(not _separable(traced.index[a], traced.shape[a], row) for a in moving)
         ):
             return True
     return False

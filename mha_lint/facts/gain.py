@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.fx import Node
 
 from mha_lint.facts.bench import Bench
-from mha_lint.sites.dependence import op, operands
+from mha_lint.sites.dependence import is_number, op, operands
 from mha_lint.sites.operand import Operand
 from mha_lint.sites.site import Site
 from mha_lint.sites.trace import distinct, trace
@@ -102,6 +102,9 @@ def score_gain(bench: Bench, site: Site) -> Gain:
         return Gain(1.0)
     if not traced.all_clean:
         return Gain(None, why="the heads are mixed before the softmax")
+    path = bench.dependence.between(site.scores, site.normaliser.logits)
+    if any(op(n) == "dropout" and n.kwargs.get("training") and n.kwargs.get("p") for n in path):
+        return Gain(None, why="dropout is active on the scores, and scales them at random")
     replay = bench.replay
     at = replay.base(site.scores)
     generator = torch.Generator().manual_seed(13)
@@ -202,6 +205,8 @@ def factor_nodes(bench: Bench, start: Node, end: Node) -> list[tuple[Node, float
         if len(moving) != 1:
             continue
         others = [n for n in operands(node) if n is not moving[0]]
+        if not all(is_number(bench.recording, n) for n in (node, moving[0])):
+            continue  # complex rotations keep the norm
         if any(bench.dependence.on_data(n) for n in others):
             continue
         learned = any(bench.dependence.learned_only(n) for n in others)

@@ -13,6 +13,7 @@ from mha_lint.model.facts import Dims, Fact, Kind, Known, NotApplicable, Unknown
 from mha_lint.sites.dependence import shape
 from mha_lint.sites.operand import FEW_SLICES, Operand
 from mha_lint.sites.site import Site
+from mha_lint.sites.source import Source
 from mha_lint.sites.trace import distinct, dominant_index, mostly_varies_along, trace, varies_along
 
 
@@ -69,7 +70,7 @@ def shared_head_axes(bench: Bench, operand: Operand) -> tuple[int, ...]:
     if not candidates:
         return ()
     behind = [s for s in bench.finder.sources.of(source.reads) if s.kind != "learned"]
-    if not behind or behind[0].node is source.reads:
+    if not behind or behind[0].node is source.reads or _own_projection(bench, behind[0]):
         return ()
     traced = trace(bench.replay, behind[0].node, source.reads)
     feature = [
@@ -88,7 +89,23 @@ def shared_head_axes(bench: Bench, operand: Operand) -> tuple[int, ...]:
     own = dominant_index(bench.replay, behind[0].node, source.reads, mixed[0])
     if not mostly_varies_along(own, len(into) - 1):
         return ()
-    return tuple(a for a in candidates if mostly_varies_along(own, a))
+    width = traced.shape[mixed[0]]
+    return tuple(
+        a for a in candidates if into[a] * into[-1] == width and mostly_varies_along(own, a)
+    )
+
+
+def _own_projection(bench: Bench, source: Source) -> bool:
+    """Return whether a projection feeds one operand alone: then it has told the heads apart already."""
+    if source.kind != "projection":
+        return False
+    below = bench.dependence.descendants([source.node]) - {source.node}
+    readers = [
+        n for n in below
+        if (found := bench.finder.sources.learned_map(n)) is not None
+        and source.node in {s.node for s in bench.finder.sources.of(found[0])}
+    ]  # fmt: skip
+    return len(readers) < 2
 
 
 def count_heads(bench: Bench, operands: list[Operand]) -> int | None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+import dataclasses
+
 from torch.fx import Node
 
 from mha_lint.facts.bench import Bench
 from mha_lint.facts.dealing import redealt
-from mha_lint.facts.heads import input_head_axes, shared_head_axes
-from mha_lint.facts.output import OutputPath
+from mha_lint.facts.heads import shared_head_axes
 from mha_lint.facts.places import span_of
 from mha_lint.model.facts import Fact, Kind, Known, Layout, LayoutKind, NotApplicable, Unknown
 from mha_lint.model.source import Span
@@ -17,7 +16,7 @@ from mha_lint.sites.dependence import is_number, op, shape
 from mha_lint.sites.operand import Operand
 from mha_lint.sites.site import Site
 from mha_lint.sites.source import Source
-from mha_lint.sites.trace import Trace, trace, varies_along
+from mha_lint.sites.trace import Trace, depends_on_values, trace, varies_along
 
 
 def measure_split(bench: Bench, site: Site, which: str) -> Fact[Layout]:
@@ -40,12 +39,30 @@ def _split_of(bench: Bench, site: Site, which: str) -> Fact[Layout]:
         return NotApplicable(f"{which} is learned, not made from positions")
     if site.score is None:
         return NotApplicable("without a product of q and k there are no score matrices")
-    words = _words(bench, operand, source)
-    rows = words(operand.rows)
-    features = words(operand.features)
     culprit = _culprit(bench, operand, source, traced)
     over_heads = not operand.position_axes and not _permuted(bench, operand, source)
     span = span_of(site.score.node if over_heads else culprit)
+    suspicious = _verdict(bench, operand, source)
+    doubtful = suspicious is not LayoutKind.RIGHT
+    if doubtful and depends_on_values(bench.replay, source.node, operand.node):
+        return Unknown(
+            f"where {which} comes from depends on the data itself (a maximum, a selection)"
+        )
+    if doubtful and not _plain(traced):
+        # Only an exact map of elements can convict: a rotation, a norm or a pool may look odd.
+        earlier = _before_arithmetic(bench, operand, source)
+        if earlier is None and _torn_before(bench, operand, source):
+            example = "an axis of the split holds positions and channels together"
+            both = ("positions", "channels")
+            return Known(Layout(LayoutKind.SCRAMBLED, which, both, ("channels",), example, span))
+        if earlier is None:
+            return Unknown(
+                f"{which} is mixed on its way from the projection: positions cannot be traced"
+            )
+        operand, traced = earlier
+    words = _words(bench, operand, source)
+    rows = words(operand.rows)
+    features = words(operand.features)
     if source.kind == "context":
         return NotApplicable(f"{which} is another attention's result")
     mixed = _upstream_mixed(bench, operand, source)
@@ -78,6 +95,53 @@ def _split_of(bench: Bench, site: Site, which: str) -> Fact[Layout]:
     return Known(Layout(LayoutKind.RIGHT, which, rows, features, "", span))
 
 
+def _plain(traced: Trace) -> bool:
+    return traced.all_clean and bool(traced.responds.all())
+
+
+def _verdict(bench: Bench, operand: Operand, source: Source) -> LayoutKind:
+    """Return what rows and features seem to hold, before it is known how well they were traced."""
+    words = _words(bench, operand, source)
+    rows = words(operand.rows)
+    torn = any("positions" in words((a,)) for a in operand.features)
+    if torn or ("positions" in rows and "channels" in rows):
+        return LayoutKind.SCRAMBLED
+    return (
+        LayoutKind.RIGHT if "positions" in rows or "channels" not in rows else LayoutKind.OVER_HEADS
+    )
+
+
+def _before_arithmetic(
+    bench: Bench, operand: Operand, source: Source
+) -> tuple[Operand, Trace] | None:
+    """Return the operand as it was laid out before a rotation or a norm, which keep the layout."""
+    wanted = shape(bench.recording, operand.node)
+    for node in reversed(bench.dependence.between(source.node, operand.node)):
+        if not is_number(bench.recording, node) or shape(bench.recording, node) != wanted:
+            continue
+        traced = trace(bench.replay, source.node, node)
+        if _plain(traced):
+            measure = bench.finder.operands.variations
+            varies = measure(source, traced, node, operand.features)
+            return dataclasses.replace(operand, varies=varies, trace=traced), traced
+    return None
+
+
+def _torn_before(bench: Bench, operand: Operand, source: Source) -> bool:
+    """Return whether the last exact layout before the arithmetic has an axis of both kinds."""
+    for node in reversed(bench.dependence.between(source.node, operand.node)):
+        if not is_number(bench.recording, node) or len(shape(bench.recording, node)) < 3:
+            continue
+        traced = trace(bench.replay, source.node, node)
+        if _plain(traced):
+            return any(
+                any(varies_along(traced.index[a], axis) for a in source.data_axes)
+                and any(varies_along(traced.index[a], axis) for a in source.channel_axes)
+                for axis in range(traced.responds.dim())
+            )
+    return False
+
+
 def _words(bench: Bench, operand: Operand, source: Source):  # type: ignore[no-untyped-def]
     shared = set(shared_head_axes(bench, operand))
 
@@ -97,12 +161,12 @@ def _permuted(bench: Bench, operand: Operand, source: Source) -> bool:
     """Return whether a permutation of whole axes stands between projection and operand."""
     path = bench.dependence.between(source.node, operand.node)
     return any(
-        op(n) in ("permute", "transpose", "movedim", "swapaxes") and not _swaps_last(bench, n)
+        op(n) in ("permute", "transpose", "movedim", "swapaxes") and not swaps_last(bench, n)
         for n in path
     )
 
 
-def _swaps_last(bench: Bench, node: Node) -> bool:
+def swaps_last(bench: Bench, node: Node) -> bool:
     """Return whether `node` only swaps the last two axes, as K^T does."""
     rank = len(shape(bench.recording, node))
     given = [a for a in (*node.args[1:], *node.kwargs.values()) if isinstance(a, int)]
@@ -144,7 +208,7 @@ def _culprit(bench: Bench, operand: Operand, source: Source, final: Trace) -> No
         # Rows are heads. If a permutation put them there, it is to blame, else the product that
         # takes the axes as they come.
         ordering = [n for n in path if op(n) in ("permute", "transpose", "movedim", "swapaxes")]
-        whole = [n for n in ordering if not _swaps_last(bench, n)]
+        whole = [n for n in ordering if not swaps_last(bench, n)]
         return whole[-1] if whole else operand.node
     del final
     for node in path if wrong else ():
@@ -202,7 +266,7 @@ def _upstream_mixed(
         and origin.kind == "input"
     ):
         return None  # patches: several positions make one token on purpose
-    if redealt(traced, origin.data_axes, tuple(over)):
+    if redealt(traced, origin.data_axes, tuple(over), (0,)):
         return (
             "a plain view deals the tokens of all samples out anew: sample and position mix",
             where,
@@ -220,170 +284,6 @@ def _first_view(bench: Bench, origin: Source, end: Node) -> Node:
             a for a in range(traced.responds.dim())
             if any(varies_along(traced.index[d], a) for d in origin.data_axes)
         ]  # fmt: skip
-        if redealt(traced, origin.data_axes, tuple(axes)):
+        if redealt(traced, origin.data_axes, tuple(axes), (0,)):
             return node
     return end
-
-
-def measure_merge(
-    bench: Bench, site: Site, path: OutputPath, splits: tuple[Fact[Layout], ...]
-) -> Fact[Layout]:
-    """Return whether one output vector gathers the heads of one token."""
-    if site.kind in (Kind.LINEAR, Kind.CHANNEL) or site.score is None or site.q is None:
-        return NotApplicable("only multi-head attention over positions merges heads")
-    if any(isinstance(s, Known) and s.value.kind is not LayoutKind.RIGHT for s in splits):
-        return NotApplicable("the head split is wrong already, and the merge answers to it")
-    facts = [_merge_of(bench, member, path) for member in site.all]
-    wrong = [f for f in facts if isinstance(f, Known) and f.value.kind is not LayoutKind.RIGHT]
-    return wrong[0] if wrong else facts[0]
-
-
-def _merge_of(bench: Bench, site: Site, path: OutputPath) -> Fact[Layout]:
-    if not path.features or not is_number(bench.recording, path.merged):
-        return Unknown("what the context is merged into is not known")
-    traced = trace(bench.replay, site.context, path.merged)
-    if not bool(traced.responds.any()):
-        return Unknown("the merged tensor does not move with the context")
-    labels = site.value.out_labels
-    free = site.value.free(site.weights_left)
-    row_axes = [i for i, x in enumerate(labels) if x is not None and x in free and _is_row(site, x)]
-    sample_axes = _sample_axes(bench, site)
-    axes = [a for a in (*row_axes, *sample_axes) if traced.shape[a] > 1]
-    if not all(traced.clean[a] for a in axes):
-        return Unknown("positions are mixed between the context and the output projection")
-    span = span_of(_merge_culprit(bench, site, path, row_axes))
-    for axis in row_axes:
-        if any(varies_along(traced.index[axis], f) for f in path.features):
-            example = _merge_example(traced, row_axes, path)
-            return Known(
-                Layout(
-                    LayoutKind.SCRAMBLED,
-                    "context",
-                    ("positions", "heads"),
-                    ("positions",),
-                    example,
-                    span,
-                )
-            )
-    ids = _samples(bench, site, sample_axes)
-    if ids is not None:
-        flat = _flat(traced, axes=range(len(traced.shape)))
-        sample = torch.where(traced.responds, ids.reshape(-1)[flat], torch.full_like(flat, -1))
-        if any(varies_along(sample, f) for f in path.features):
-            example = "one output vector gathers heads of several samples"
-            return Known(
-                Layout(
-                    LayoutKind.MIXED_SAMPLES, "context", ("samples",), ("samples",), example, span
-                )
-            )
-    reduced = _without_features(traced, path.features)
-    outer = tuple(a for a in range(reduced.responds.dim()) if a not in path.features)
-    if redealt(reduced, tuple(axes), outer):
-        example = "a plain view deals the output vectors out anew: sample and position mix"
-        return Known(
-            Layout(
-                LayoutKind.SCRAMBLED, "context", ("positions", "samples"), ("heads",), example, span
-            )
-        )
-    return Known(Layout(LayoutKind.RIGHT, "context", ("positions",), ("heads",), "", span))
-
-
-def _without_features(traced: Trace, features: tuple[int, ...]) -> Trace:
-    """Return `traced` with one entry left along the feature axes, where all agree."""
-    index = tuple(i.amax(features, keepdim=True) for i in traced.index)
-    responds = traced.responds.to(torch.int8).amax(features, keepdim=True).bool()
-    return Trace(traced.shape, index, traced.clean, responds, None)
-
-
-def _flat(traced: Trace, axes: range) -> Tensor:
-    flat = torch.zeros_like(traced.index[0])
-    for axis in axes:
-        flat = flat * traced.shape[axis] + traced.index[axis].clamp(min=0)
-    return flat
-
-
-def _is_row(site: Site, label: int) -> bool:
-    """Return whether a free label of the weights follows the scores' rows."""
-    weights, labels = site.value.side(site.weights_left)
-    del weights
-    axis = labels.index(label)
-    return any(varies_along(site.origin[a], axis) for a in site.row_axes)
-
-
-def _sample_axes(bench: Bench, site: Site) -> list[int]:
-    """Return the axes of the context along which V's samples vary."""
-    _, labels = site.value.side(not site.weights_left)
-    out: list[int] = []
-    heads = set(shared_head_axes(bench, site.v)) | set(input_head_axes(site.v))
-    for axis, label in enumerate(site.value.out_labels):
-        shared = label is not None and label in labels and label in site.value.shared
-        if shared and site.v.varies[labels.index(label)].data - heads:
-            out.append(axis)
-    return out
-
-
-def _samples(bench: Bench, site: Site, sample_axes: list[int]) -> Tensor | None:
-    """Return for each element of the context which sample it belongs to, told by V's source."""
-    source, traced = site.v.source, site.v.trace
-    if source is None or traced is None or source.kind == "learned":
-        return None
-    heads = set(shared_head_axes(bench, site.v)) | set(input_head_axes(site.v))
-    batch = [
-        a for a in source.data_axes
-        if a not in site.v.position_axes and a not in heads and traced.shape[a] > 1
-    ]  # fmt: skip
-    if not batch or not all(traced.clean[a] for a in batch):
-        return None
-    from mha_lint.facts.output import _by_labels
-
-    _, labels = site.value.side(not site.weights_left)
-    ids = torch.zeros_like(traced.index[0])
-    for axis in batch:
-        ids = ids * traced.shape[axis] + traced.index[axis].clamp(min=0)
-    drop = tuple(i for i, x in enumerate(labels) if x in site.value.summed)
-    return _by_labels(
-        ids, labels, site.value.out_labels, shape(bench.recording, site.context), drop
-    )
-
-
-def _merge_example(traced: Trace, row_axes: list[int], path: OutputPath) -> str:
-    place = [0] * traced.responds.dim()
-    feature = path.features[-1]
-    seen: list[int] = []
-    for channel in range(traced.responds.shape[feature]):
-        place[feature] = channel
-        row = int(traced.index[row_axes[0]][tuple(place)])
-        if row not in seen:
-            seen.append(row)
-    listed = ", ".join(str(s) for s in seen[:4])
-    return f"the first output vector gathers the queries {listed}"
-
-
-def _ordering_before(bench: Bench, nodes: list[Node], view: Node) -> Node:
-    """Return the permutation that prepared `view` wrongly, or `view` where nothing was permuted."""
-    before = nodes[: nodes.index(view)]
-    last_view = max(
-        (i for i, n in enumerate(before) if op(n) in ("view", "reshape", "unflatten")), default=-1
-    )
-    ordering = [
-        n for n in before[last_view + 1 :]
-        if op(n) in ("permute", "transpose", "movedim", "swapaxes") and not _swaps_last(bench, n)
-    ]  # fmt: skip
-    return ordering[-1] if ordering else view
-
-
-def _merge_culprit(bench: Bench, site: Site, path: OutputPath, row_axes: list[int]) -> Node:
-    """Return the node at which positions and heads first share an axis, else the merge itself."""
-    nodes = [
-        n
-        for n in bench.dependence.between(site.context, path.merged)
-        if is_number(bench.recording, n)
-    ]
-    for node in nodes:
-        traced = trace(bench.replay, site.context, node)
-        others = [a for a in range(len(traced.shape)) if a not in row_axes and traced.clean[a]]
-        for axis in range(traced.responds.dim()):
-            row = any(traced.clean[a] and varies_along(traced.index[a], axis) for a in row_axes)
-            if row and any(varies_along(traced.index[a], axis) for a in others):
-                return _ordering_before(bench, nodes, node)
-    return nodes[-1] if nodes else site.context

@@ -61,6 +61,11 @@ def measure_normaliser(bench: Bench, site: Site) -> Fact[Normaliser]:
     sums = _row_sums(bench, first)
     if found.element not in ("softmax", "coupled"):
         function = "none" if found.element is None else found.element
+        traced = first.to_logits
+        if function == "none" and traced is not None and traced.gain is not None:
+            gains = traced.gain[traced.responds].abs()
+            if gains.numel() and bool(gains.max() > gains.min() * 1.01):
+                return NotApplicable("the scores are weighted by a decay in place of a softmax")
         return Known(
             Normaliser(function, row_sums=sums), f"the weights of one query sum to {_span(sums)}"
         )
@@ -174,7 +179,21 @@ def _function(bench: Bench, site: Site, axes: tuple[int, ...]) -> str:
     low = torch.where(seen, offset, torch.full_like(offset, float("inf"))).amin(-1)
     high = torch.where(seen, offset, torch.full_like(offset, float("-inf"))).amax(-1)
     known = seen.any(-1)
+    if bool((made < -1e-12).any()):
+        return "sum"  # divided by a plain sum, signs and all
     return "softmax" if bool(((high - low)[known].abs() < 1e-6).all()) else "other"
+
+
+def _weighs(bench: Bench, site: Site, node: Node) -> bool:
+    """Return whether `node` holds weights again: a softmax, or what is positive and sums to one."""
+    if op(node) in ("softmax", "log_softmax"):
+        return True
+    value = bench.replay.base(node)
+    if value.shape != bench.replay.base(site.normaliser.weights).shape or bool(
+        (value < -1e-12).any()
+    ):
+        return False
+    return any(bool(((value.sum(a) - 1).abs() < 1e-6).all()) for a in range(value.dim()))
 
 
 def _later(bench: Bench, site: Site) -> tuple[int, bool]:
@@ -188,7 +207,9 @@ def _later(bench: Bench, site: Site) -> tuple[int, bool]:
         size = once.abs().max().clamp(min=1e-300)
         if bool((twice - once).abs().max() < 1e-6 * size):
             renormalised = True
-        elif not bool((twice - 2 * once).abs().max() < LINEAR * size):
+        elif not bool((twice - 2 * once).abs().max() < LINEAR * size) and _weighs(
+            bench, site, node
+        ):
             times += 1
         cut = node
     if op(site.normaliser.weights) == "log_softmax":

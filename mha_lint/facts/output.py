@@ -15,7 +15,7 @@ from mha_lint.model.facts import Dims, Fact, Kind, Known, NotApplicable, OutputP
 from mha_lint.sites.dependence import is_tensor, op, operands, shape
 from mha_lint.sites.site import Site
 from mha_lint.sites.source import CONVOLUTIONS, Source
-from mha_lint.sites.trace import distinct
+from mha_lint.sites.trace import distinct, trace, varies_along
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +92,28 @@ def output_path(bench: Bench, site: Site) -> OutputPath:
         if per_head is not None:
             return _with_map(bench, maps[0], dead, per_head[0], per_head[1])
     first_exit, why, stop = min(live_exits, key=lambda e: dep.order[e[0]])
-    rank = len(shape(bench.recording, first_exit)) if is_tensor(bench.recording, first_exit) else 0
-    channel = (rank - 1,) if rank else ()
+    channel = _feature_axes(bench, site, first_exit)
     return OutputPath(first_exit, channel, None, False, tuple(dead), first_exit, why, stop)
+
+
+def _feature_axes(bench: Bench, site: Site, node: Node) -> tuple[int, ...]:
+    """Return the axes of `node` along which channels vary and positions do not, else the last one."""
+    if not is_tensor(bench.recording, node):
+        return ()
+    rank = len(shape(bench.recording, node))
+    member = site.all[0]
+    traced = trace(bench.replay, member.context, node)
+    labels = member.value.out_labels
+    free = member.value.free(member.weights_left)
+    rows = [i for i, x in enumerate(labels) if x is not None and x in free]
+    own = [labels.index(x) for x in member.value.free(not member.weights_left) if x in labels]
+    found = tuple(
+        axis
+        for axis in range(rank)
+        if any(traced.clean[a] and varies_along(traced.index[a], axis) for a in own)
+        and not any(traced.clean[a] and varies_along(traced.index[a], axis) for a in rows)
+    )
+    return found or ((rank - 1,) if rank else ())
 
 
 def _vector_width(bench: Bench, site: Site) -> int:
@@ -178,7 +197,7 @@ def context_heads(bench: Bench, site: Site) -> Tensor | None:
         return None
     # Codes of q by score axis, then from the scores' axes through the weights to the context.
     _, labels = score.side(not site.key_left)
-    per_score = _by_labels(
+    per_score = by_labels(
         codes,
         labels,
         score.out_labels,
@@ -191,13 +210,13 @@ def context_heads(bench: Bench, site: Site) -> Tensor | None:
         flat = flat * n + index.clamp(min=0)
     on_weights = per_score.reshape(-1)[flat]
     _, wlabels = site.value.side(site.weights_left)
-    return _by_labels(
+    return by_labels(
         on_weights, wlabels, site.value.out_labels, tuple(bench.replay.base(site.context).shape),
         tuple(i for i, x in enumerate(wlabels) if x in site.value.summed),
     )  # fmt: skip
 
 
-def _by_labels(
+def by_labels(
     values: Tensor,
     labels: tuple[int | None, ...],
     out_labels: tuple[int | None, ...],
@@ -262,6 +281,8 @@ def measure_output(
         and not bench.recording.parameters
     ):
         return NotApplicable("a function without weights leaves the projections to its caller")
+    if path.map is None and path.stopped_by == "another contraction":
+        return NotApplicable("another contraction reads the context: the heads are not merged yet")
     names = tuple(n for s in path.dead for n in s.parameters) + tuple(
         d for d in declared if all(d not in s.parameters for s in path.dead)
     )

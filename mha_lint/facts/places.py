@@ -6,7 +6,7 @@ import ast
 
 from torch.fx import Node
 
-from mha_lint.facts.classes import functions_of
+from mha_lint.facts.classes import functions_of, tree_of
 from mha_lint.model.source import Span
 from mha_lint.sites.dependence import stack_of
 
@@ -45,3 +45,17 @@ def return_after(node: Node) -> Span | None:
     first = min(returns, key=lambda n: n.lineno)
     end = first.end_lineno or first.lineno
     return Span(at.path, first.lineno, first.col_offset + 1, end, (first.end_col_offset or 0) + 1)
+
+
+def keyword_span(call: Span | None, name: str) -> Span | None:
+    """Return the argument `name=` of a call that spans several lines, None if there is none."""
+    if call is None or call.end_line <= call.line:
+        return None
+    for node in ast.walk(tree_of(call.path)):
+        if isinstance(node, ast.Call) and node.lineno == call.line:
+            for keyword in node.keywords:
+                if keyword.arg == name:
+                    end = keyword.end_lineno or keyword.lineno
+                    column = (keyword.end_col_offset or 0) + 1
+                    return Span(call.path, keyword.lineno, keyword.col_offset + 1, end, column)
+    return None

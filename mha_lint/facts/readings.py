@@ -75,7 +75,7 @@ def stated_as(value: float, stated: Mapping[str, object]) -> str | None:
         if isinstance(given, bool) or not isinstance(given, (int, float)) or given in (0, 1):
             continue
         words = name.lower().replace("multiple", "")
-        if not any(w in words for w in ("scale", "scalar", "temp", "mult", "tau")):
+        if not any(w in words for w in ("scale", "scalar", "temp", "mult", "tau", "beta", "gamma")):
             continue
         for text, made in ((name, given), (f"1/{name}", 1 / given)):
             if math.isclose(abs(value), abs(made), rel_tol=NEAR):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from math import prod
+from typing import Any
+
 import torch
 from torch.fx import Node
 
@@ -21,6 +24,7 @@ from mha_lint.model.facts import (
     Stacked,
     Unknown,
 )
+from mha_lint.model.source import Span
 from mha_lint.sites.dependence import is_tensor, op, operands, shape
 from mha_lint.sites.operand import Operand
 from mha_lint.sites.site import Site
@@ -79,8 +83,24 @@ def projection(bench: Bench, source: Source, operand: Operand | None = None) -> 
         out_width=source.out_width,
         input=str(reads),
         channels=channels,
-        declared=declared_at(bench.recording.module, name) if name else None,
+        convolution=op(source.call).startswith("conv"),
+        declared=_made_once(bench, name) if name else None,
     )
+
+
+def _made_once(bench: Bench, name: str) -> Span | None:
+    """Return where a list holds one layer many times (``[layer] * n``), None for lists of many.
+
+    The outermost such list on the way to the parameter `name` is meant.
+    """
+    module: Any = bench.recording.module
+    parts = name.split(".")
+    for depth, part in enumerate(parts[:-1]):
+        module = getattr(module, "_modules", {}).get(part)
+        children = list(getattr(module, "_modules", {}).values())
+        if len(children) > 1 and all(c is children[0] for c in children):
+            return declared_at(bench.recording.module, ".".join(parts[: depth + 1]))
+    return None
 
 
 def _projections(bench: Bench, operand: Operand | None) -> tuple[Projection, ...]:
@@ -140,7 +160,9 @@ def _channels(operand: Operand) -> object:
     assert source is not None and traced is not None
     used: list[object] = []
     for axis in source.channel_axes:
-        if not traced.clean[axis]:
+        if not traced.clean[axis] and traced.responds.numel() >= prod(traced.shape):
+            used.append(tuple(range(traced.shape[axis])))  # rotated, but all of them
+        elif not traced.clean[axis]:
             responds = traced.responds
             used.append(("mixed", int(responds.sum())))
         else:
@@ -357,7 +379,12 @@ def measure_overwritten(bench: Bench, site: Site) -> Fact[tuple[str, ...]]:
         calls = [
             s for s in calls if s is not None and s.kind == "projection" and s.reads is not None
         ]
-        nodes = {s.call for s in calls} | {s.node for s in calls}
-        if any({b.call for b in bench.finder.sources.of(s.reads)} & nodes for s in calls):
+        nodes = (
+            {s.call for s in calls} | {s.node for s in calls} | {m.context for m in site.members}
+        )
+        if any(
+            {n for b in bench.finder.sources.of(s.reads) for n in (b.call, b.node)} & nodes
+            for s in calls
+        ):
             found.append(name)
     return Known(tuple(found), "the second head's projection reads the first head's")

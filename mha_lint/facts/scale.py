@@ -125,9 +125,15 @@ def measure_scale(
     if isinstance(dims, NotApplicable | Unknown):
         return dims
     at = dims.value
+    if at.num_heads == 1 and bench.recording.parameters and not _both_projected(site):
+        return NotApplicable("one head without W_Q or W_K is Luong's attention, which has no scale")
     found = measure_gains(bench, site, path)
     if isinstance(found, str):
         return Unknown(f"the scale could not be measured: {found}")
+    if _mapped_again(bench, site, found.value):
+        return NotApplicable(
+            "q is mapped once more, into a latent space: its first width sets the scale"
+        )
     terms = 1 + _score_terms(bench, site)
     names = matching(found.value, at, terms)
     follows: bool | None = None
@@ -172,6 +178,25 @@ def measure_scale(
             factors=found.factors,
         ),
         evidence,
+    )
+
+
+def _mapped_again(bench: Bench, site: Site, value: float) -> bool:
+    """Return whether q went through a second map per head whose input width explains the scale.
+
+    Absorbed latent attention contracts with latents, but scales by the width of the heads.
+    """
+    source = site.q.source if site.q is not None else None
+    if source is None or source.kind != "projection" or source.reads is None:
+        return False
+    behind = [s for s in bench.finder.sources.of(source.reads) if s.kind == "projection"]
+    return bool(behind) and math.isclose(value, source.in_width**-0.5, rel_tol=1e-5)
+
+
+def _both_projected(site: Site) -> bool:
+    return all(
+        o is not None and o.source is not None and o.source.kind == "projection"
+        for o in (site.q, site.k)
     )
 
 

@@ -108,28 +108,13 @@ def size_failures(subject: Subject, bench: Bench) -> tuple[SizeFailure, ...]:
     return tuple(found)
 
 
-def _raw_square_weight(bench: Bench, layout: list[Node]) -> str | None:
-    """Return the raw square parameter whose product `layout` splits, None for a layer's own weight."""
+def _layers_own(bench: Bench, name: str) -> bool:
+    """Return whether a parameter belongs to a layer of torch, which applies it the right way."""
     module = bench.recording.module
-    for node in layout:
-        for source in bench.finder.sources.of(node):
-            found = (
-                bench.finder.sources.learned_map(source.call)
-                if source.kind == "projection"
-                else None
-            )
-            if found is None or found[1].op != "get_attr" or module is None:
-                continue
-            name = str(found[1].meta.get("parameter"))
-            owner = dict(module.named_modules()).get(name.rpartition(".")[0])
-            size = tuple(bench.recording.values[found[1]].shape)
-            if (
-                len(size) == 2
-                and size[0] == size[1]
-                and not type(owner).__module__.startswith("torch.")
-            ):
-                return name
-    return None
+    owner = (
+        dict(module.named_modules()).get(name.rpartition(".")[0]) if module is not None else None
+    )
+    return owner is not None and type(owner).__module__.startswith("torch.")
 
 
 def ignored_head_count(
@@ -150,7 +135,12 @@ def ignored_head_count(
         return None
     (slot,) = slots
     counts = {d.num_heads for d in known}
-    if len(counts) != 1 or slot.value in counts | {d.num_kv_heads for d in known} or slot.value < 2:
+    if (
+        len(counts) != 1
+        or slot.value in counts | {d.num_kv_heads for d in known}
+        or slot.value < 2
+        or counts == {1}
+    ):
         return None
     width = known[0].d_model
     for other in (
@@ -189,58 +179,69 @@ def user_line(error: BaseException, path: str) -> Span | None:
 
 
 def _classify(bench: Bench, span: Span, error: str) -> tuple[str, str]:
-    """Tell by what stands on that line in the recording at the first size."""
+    """Tell by what stands on that line in the recording at the first size.
+
+    Only the views between a projection and its operand are a split, only those between the context
+    and what W_O reads a merge: windows and patches around them are not the heads' business.
+    """
     lines = range(span.line, max(span.line, span.end_line) + 1)
-    here = [
-        n for n in bench.recording.graph.nodes
-        if (s := span_of(n)) is not None and s.path == span.path and s.line in lines and n.op == "call_function"
-    ]  # fmt: skip
-    contexts = {m.context for s in bench.sites for m in s.all}
-    after = bench.dependence.descendants(contexts)
-    layout = [n for n in here if n.meta.get("op") in ("view", "reshape", "flatten", "unflatten")]
-    if (
-        layout
-        and any(n in after for n in layout)
-        and ("invalid for input" in error or "shape" in error)
-    ):
-        return "merge-width", "the heads are merged into another width than they have"
-    above = {
+    here = {
         n
-        for s in bench.sites
-        for m in s.all
-        if m.q is not None
-        for n in bench.dependence.ancestors([m.q.node])
+        for n in bench.recording.graph.nodes
+        if n.op == "call_function"
+        and (s := span_of(n)) is not None
+        and s.path == span.path
+        and s.line in lines
     }
-    if (
-        layout
-        and any(n in above for n in layout)
-        and ("invalid for input" in error or "shape" in error)
-    ):
-        raw = _raw_square_weight(bench, layout)
-        if raw is not None:
-            return (
-                "weight-orientation",
-                f"{raw} of shape (in, out) is applied as if it were (out, in)",
-            )
-        return "head-width", "the heads are split by another width than the projection has"
+    members = [m for s in bench.sites for m in s.all]
+    layout = {n for n in here if n.meta.get("op") in ("view", "reshape", "flatten", "unflatten")}
+    between = bench.dependence.between
+    if "is invalid for input of size" in error:
+        merges = {
+            n
+            for s in bench.sites
+            for m in s.all
+            for n in between(m.context, output_path(bench, s).merged)
+        }
+        if layout & merges:
+            return "merge-width", "the heads are merged into another width than they have"
+        operands_ = [
+            o for m in members for o in (m.q, m.k, m.v) if o is not None and o.source is not None
+        ]
+        splits = {
+            n for o in operands_ if o.source is not None for n in between(o.source.call, o.node)
+        }
+        if layout & splits:
+            return "head-width", "the heads are split by another width than the projection has"
+        return "other", ""
     for node in here:
         learned = bench.finder.sources.learned_map(node)
-        if learned is None:
-            continue
-        weight = learned[1]
-        applied = weight.op == "get_attr" and bool(weight.meta.get("parameter"))
-        applied = applied and node.meta.get("op") != "linear"
+        weight = _parameter_behind(learned[1]) if learned is not None else None
         contraction = bench.finder.sources.contraction(node)
-        if applied and contraction is not None and tuple(bench.recording.values[weight].shape)[:2]:
-            shape = tuple(bench.recording.values[weight].shape)
-            if len(shape) == 2 and shape[0] == shape[1]:
-                _, labels = contraction.side(contraction.left is weight)
-                axis = next(i for i, x in enumerate(labels) if x in contraction.summed)
-                return (
-                    "weight-orientation",
-                    f"{weight.meta['parameter']} of shape (out, in) is contracted over its axis {axis}",
-                )
+        if weight is None or contraction is None or learned is None:
+            continue
+        name = str(weight.meta.get("parameter"))
+        size = tuple(bench.recording.values[weight].shape)
+        if len(size) == 2 and size[0] == size[1] and not _layers_own(bench, name):
+            _, labels = contraction.side(contraction.left is learned[1])
+            axis = next(i for i, x in enumerate(labels) if x in contraction.summed)
+            turned = weight is not learned[1]
+            return (
+                "weight-orientation",
+                f"{name} is contracted over its axis {1 - axis if turned else axis}",
+            )
+    after = bench.dependence.descendants({m.context for m in members})
+    maps = [n for n in here & after if bench.finder.sources.learned_map(n) is not None]
+    if maps and "size" in error:
+        return "merge-width", "the output projection expects another width than the heads have"
     return "other", ""
+
+
+def _parameter_behind(node: Node) -> Node | None:
+    """Return the parameter that `node` is, or is the transpose of."""
+    while node.op != "get_attr" and node.meta.get("op") in ("T", "mT", "t", "transpose", "permute"):
+        node = node.all_input_nodes[0]
+    return node if node.op == "get_attr" and node.meta.get("parameter") else None
 
 
 def branch_scales(

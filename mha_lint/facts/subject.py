@@ -6,16 +6,13 @@ import dataclasses
 from collections import Counter
 from dataclasses import dataclass
 
-from torch.fx import Node
-
 from mha_lint.facts.batch import measure_batch, source_text
 from mha_lint.facts.bench import Bench
-from mha_lint.facts.declaration import declared_at
 from mha_lint.facts.heads import measure_dims
-from mha_lint.facts.layout import measure_merge, measure_split
+from mha_lint.facts.layout import measure_split
+from mha_lint.facts.merge import measure_merge
 from mha_lint.facts.normaliser import measure_normaliser
 from mha_lint.facts.output import OutputPath, measure_output, output_path
-from mha_lint.facts.places import span_of
 from mha_lint.facts.roles import measure_overwritten, measure_roles, measure_stacked
 from mha_lint.facts.scale import measure_scale, scale_span
 from mha_lint.facts.sizes import (
@@ -26,6 +23,7 @@ from mha_lint.facts.sizes import (
     second_size,
     size_failures,
 )
+from mha_lint.facts.spans import site_spans
 from mha_lint.facts.usage import (
     all_dropouts,
     dropout_uses,
@@ -47,8 +45,7 @@ from mha_lint.model.facts import (
     SizeFailure,
     SubjectFacts,
 )
-from mha_lint.model.source import Span
-from mha_lint.sites.dependence import op, stack_of
+from mha_lint.sites.dependence import op
 from mha_lint.sites.site import Site
 from mha_lint.targets.subject import Subject
 
@@ -87,7 +84,7 @@ def measure(subject: Subject, bench: Bench) -> Measurement:
             id=f"{owner}.{names[owner]}",
             module=str(site.context.meta.get("module", "")),
             kind=site.kind,
-            spans=_spans(bench, site, path, scale_span(scale), roles),
+            spans=site_spans(bench, site, path, scale_span(scale)),
             mask=_mask(bench, site),
             owner_class=owner,
         )
@@ -120,10 +117,12 @@ def measure(subject: Subject, bench: Bench) -> Measurement:
         name=subject.name,
         span=subject.span,
         sites=tuple(sites),
-        batch=measure_batch(bench, bench.sites, subject.module, text),
+        batch=measure_batch(
+            bench, bench.sites, subject.module, text, guessed=subject.how == "inferred"
+        ),
         deterministic=is_deterministic(bench),
         dropouts=all_dropouts(bench, bench.sites, in_eval=training is False),
-        unused_inputs=unused_inputs(bench),
+        unused_inputs=unused_inputs(bench, bench.sites),
         unused_modules=unused_modules(bench, bench.sites),
         truncation=measure_truncation(bench, bench.sites, dims, _head_dims(subject)),
         size_failures=Known(
@@ -144,7 +143,10 @@ def _split(bench: Bench, second: SecondSize | None, index: int, which: str) -> F
     if len(set(sizes)) == len(sizes) - 1 and site.kind is Kind.SELF and len(sizes) > 2:
         return fact  # only T_q and T_k agree
     other = measure_split(second.bench, second.bench.sites[index], which)
-    return other if isinstance(other, Known) else fact
+    if not isinstance(other, Known) or fact.value.kind is not LayoutKind.RIGHT:
+        return other if isinstance(other, Known) else fact
+    # Windows that do not divide the other length mix samples there: that is no fault of the heads.
+    return other if "channels" in other.value.rows else fact
 
 
 def _failures(
@@ -196,69 +198,6 @@ def _declared(bench: Bench, site: Site, path: OutputPath) -> tuple[str, ...]:
         if inside and name not in live and parameter.dim() >= 2:
             found.append(name)
     return tuple(found)
-
-
-def _spans(
-    bench: Bench, site: Site, path: OutputPath, scale: Span | None, roles: Fact[Roles]
-) -> dict[str, Span]:
-    first = site.all[0]
-    given: dict[str, Span | None] = {
-        "site": span_of(first.context),
-        "scores": span_of(first.score.node)
-        if first.score is not None
-        else span_of(first.normaliser.logits),
-        "scale": scale,
-        "softmax": span_of(first.normaliser.weights)
-        if first.normaliser.element is not None
-        else None,
-        "value": span_of(first.context),
-        "merge": span_of(path.merged),
-        "output": span_of(path.map.call) if path.map is not None else None,
-        "repeated": span_of(first.normaliser.later[-1]) if first.normaliser.later else None,
-    }
-    softmax = first.normaliser.weights
-    if softmax.meta.get("module_class") in ("Softmax", "Softmax2d", "LogSoftmax"):
-        # The axis was chosen where the layer was made.
-        declared = declared_at(bench.recording.module, str(softmax.meta["module"]))
-        given["softmax"] = declared or given["softmax"]
-    calls = {
-        name: operand.source.call
-        for name in "qkv"
-        if (operand := getattr(first, name)) is not None and operand.source is not None
-    }
-    given |= {
-        name: _own_line(node, [n for o, n in calls.items() if o != name])
-        for name, node in calls.items()
-    }
-    read = _value_path(bench, first)
-    given["value_path"] = span_of(read)
-    stack = stack_of(first.context)
-    given["call"] = stack[0].span if stack else None
-    return {k: v for k, v in given.items() if v is not None}
-
-
-def _value_path(bench: Bench, site: Site) -> Node | None:
-    """Return where V leaves the way of the operand whose projection it shares, None if it never does."""
-    between = bench.dependence.between
-    own: list[list[Node]] = []
-    for other in (site.k, site.q):
-        if other is None or other.source is None or site.v.source is None:
-            continue
-        if site.v.source.node is not other.source.node:
-            continue
-        taken = {other.node, *between(other.source.node, other.node)}
-        own.append([n for n in between(site.v.source.node, site.v.node) if n not in taken])
-    shortest = min(own, key=len, default=[])
-    return shortest[0] if shortest else None
-
-
-def _own_line(node: Node, others: list[Node]) -> Span | None:
-    """Return the innermost line that made `node` and none of `others`: helpers serve all operands."""
-    taken = [{f.span for f in stack_of(n)} for n in others if n is not node]
-    for frame in reversed(stack_of(node)):
-        if not any(frame.span in spans for spans in taken):
-            return frame.span
-    return span_of(node)
 
 
 def _mask(bench: Bench, site: Site) -> str:

@@ -9,10 +9,11 @@ from typing import Any
 from torch import nn
 from torch.fx import Node
 
+from mha_lint.facts.arguments import reads_a_source
 from mha_lint.facts.bench import Bench
 from mha_lint.facts.classes import class_sources
 from mha_lint.facts.declaration import declared_at
-from mha_lint.facts.places import span_of
+from mha_lint.facts.places import keyword_span, span_of
 from mha_lint.model.facts import (
     Dims,
     DropoutUse,
@@ -28,6 +29,11 @@ from mha_lint.sites.site import Site
 
 SOURCE_NAMES = frozenset(
     [
+        "x",
+        "tgt",
+        "target",
+        "query",
+        "queries",
         "memory",
         "mem",
         "context",
@@ -85,7 +91,10 @@ def _use(node: Node, place: str) -> DropoutUse:
     rate = node.kwargs.get("p", 0.5)
     active = bool(node.kwargs.get("training", True))
     return DropoutUse(
-        place, float(rate) if isinstance(rate, int | float) else 0.5, active, span_of(node)
+        place,
+        float(rate) if isinstance(rate, int | float) else 0.5,
+        active,
+        keyword_span(span_of(node), "dropout_p") or span_of(node),
     )
 
 
@@ -110,7 +119,7 @@ def all_dropouts(bench: Bench, sites: list[Site], *, in_eval: bool) -> Fact[tupl
     return Known(tuple(found), "recorded in eval mode")
 
 
-def unused_inputs(bench: Bench) -> Fact[tuple[UnusedInput, ...]]:
+def unused_inputs(bench: Bench, sites: list[Site]) -> Fact[tuple[UnusedInput, ...]]:
     """Return the tensor arguments that no output depends on."""
     found: list[UnusedInput] = []
     widths = {
@@ -129,7 +138,9 @@ def unused_inputs(bench: Bench) -> Fact[tuple[UnusedInput, ...]]:
         stem = name.lower().rstrip("s_0123456789")
         source = value.is_floating_point() and value.dim() >= 3
         parts = set(name.lower().replace("[", "_").split("_"))
-        named = bool((parts | {stem, name.lower()}) & SOURCE_NAMES)
+        named = bool((parts | {stem, name.lower()}) & SOURCE_NAMES) or any(
+            reads_a_source(str(m.context.meta.get("module", ""))) for x in sites for m in x.all
+        )
         found.append(
             UnusedInput(
                 name,
@@ -170,6 +181,13 @@ def unused_modules(bench: Bench, sites: list[Site]) -> Fact[tuple[tuple[str, Spa
             if isinstance(child, nn.Dropout) and child.p == 0:
                 continue
             dropped = bool(weights) and any(w in computed for w in weights)
+            calls = [
+                n for n in bench.recording.graph.nodes
+                if op(n) == "dropout" and n.meta.get("module") == full
+            ]  # fmt: skip
+            if calls and not any(n in bench.dependence.live for n in calls):
+                found.append((full, span_of(calls[0])))
+                continue
             never = child_name not in text and "getattr(self" not in text
             if dropped or never:
                 span = _dead_call(bench, weights) if dropped else declared_at(module, full)

@@ -162,6 +162,8 @@ class Projection:
     input: str = ""
     channels: tuple[int, ...] | None = None
     declared: Span | None = None
+    convolution: bool = False
+    """The map is a convolution, as in blocks for feature maps."""
 
 
 @dataclass(frozen=True, slots=True)

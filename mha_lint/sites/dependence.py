@@ -124,9 +124,9 @@ def is_tensor(recording: Recording, node: Node) -> bool:
 
 
 def is_number(recording: Recording, node: Node) -> bool:
-    """Return whether the recorded value of `node` is a floating or complex tensor."""
+    """Return whether the recorded value of `node` is a tensor of real floats."""
     value = recording.values.get(node)
-    return isinstance(value, torch.Tensor) and (value.is_floating_point() or value.is_complex())
+    return isinstance(value, torch.Tensor) and value.is_floating_point()
 
 
 def shape(recording: Recording, node: Node) -> tuple[int, ...]:

@@ -12,7 +12,8 @@ from mha_lint.capture import Replay
 from mha_lint.model.facts import Kind
 from mha_lint.sites.contraction import Contraction, Labels
 from mha_lint.sites.dependence import Dependence, is_number, is_tensor, op, operands
-from mha_lint.sites.normaliser import SOFTMAX, Normaliser, find_normaliser
+from mha_lint.sites.grouping import group_heads
+from mha_lint.sites.normaliser import SIGNED, SOFTMAX, Normaliser, find_normaliser
 from mha_lint.sites.operand import Operand, Operands
 from mha_lint.sites.site import Site
 from mha_lint.sites.source import Sources
@@ -88,6 +89,11 @@ class Finder:
                 if site is not None:
                     return site
         for weights_left in (True, False):
+            for score in self._learned_scores(value.side(weights_left)[0]):
+                site = self._with_score(value, weights_left, score, ())
+                if site is not None:
+                    return site
+        for weights_left in (True, False):
             site = self._without_score(value, weights_left)
             if site is not None:
                 return site
@@ -121,6 +127,26 @@ class Finder:
         found.sort(key=lambda c: self.dependence.order[c.node])
         return [(c, (*(o.node for o in found if o is not c), *added)) for c in found]
 
+    def _learned_scores(self, weights: Node) -> list[Contraction]:
+        """Return products of projected learned queries with data, behind a softmax (Perceiver, PMA)."""
+        softmax = self._softmax_behind(weights)
+        front = list(operands(softmax)) if softmax is not None else []
+        seen: set[Node] = set()
+        while front:
+            node = front.pop(0)
+            if node in seen or not self.dependence.on_data(node):
+                continue
+            seen.add(node)
+            found = self.sources.contraction(node)
+            if found is None:
+                front += operands(node)
+                continue
+            for side in (found.left, found.right):
+                origins = self.sources.of(side) if self.dependence.learned_only(side) else []
+                if any(s.kind == "projection" for s in origins):
+                    return [found]
+        return []
+
     def _with_score(
         self, value: Contraction, weights_left: bool, score: Contraction, extra: tuple[Node, ...]
     ) -> Site | None:
@@ -130,7 +156,9 @@ class Finder:
         last = normaliser.later[-1] if normaliser.later else normaliser.weights
         to_weights = trace(self.replay, last, weights)
         if normaliser.element == "coupled" and bool((self.replay.base(last) < -1e-12).any()):
-            return None  # a norm or a filter, no weights
+            axes = [i for i, x in enumerate(weight_labels) if x in value.summed]
+            if bool(((self.replay.base(weights).sum(axes) - 1).abs() > 1e-6).any()):
+                return None  # a norm or a filter, no weights
         origin = compose(self._unmasked(score.node, normaliser.logits, to_logits), to_weights)
         if origin is None:
             return None
@@ -145,6 +173,8 @@ class Finder:
             key_left = False
         else:
             return None
+        if score.node in self.dependence.ancestors([value.side(not weights_left)[0]]):
+            return None  # an entropy or a divergence of the weights, no values
         q = self._score_operand(score, not key_left)
         k = self._score_operand(score, key_left)
         v = self._value_operand(value, weights_left)
@@ -194,6 +224,8 @@ class Finder:
         weights, labels = value.side(weights_left)
         softmax = self._softmax_behind(weights)
         if softmax is None:
+            return None
+        if softmax in self.dependence.ancestors([value.side(not weights_left)[0]]):
             return None
         logits = operands(softmax)[0]
         later = find_normaliser(self.dependence, self.replay, logits, weights).later
@@ -277,6 +309,9 @@ class Finder:
         """Tell attention over positions from attention over channels, gates and plain algebra."""
         if q.source is None or k.source is None or v.source is None:
             return None
+        projected = all(o.source is not None and o.source.kind == "projection" for o in (q, k, v))
+        if normaliser.element in SIGNED and not projected:
+            return None  # an affinity that passes through an activation is no weight
         normalised = normaliser.element in ("softmax", "coupled")
         over_data = [bool(o.position_axes) or _single(o, self.replay) for o in (q, k)]
         sums_positions = [any(o.varies[a].data for a in o.features) for o in (q, k)]
@@ -360,32 +395,3 @@ def _single(operand: Operand, replay: Replay) -> bool:
     for axis in operand.rows:
         count *= sizes[axis]
     return count == 1
-
-
-def group_heads(dependence: Dependence, sites: list[Site]) -> list[Site]:
-    """Join the sites of one loop over heads: same source lines, none feeding another's operands."""
-    groups: list[list[Site]] = []
-    for site in sites:
-        for group in groups:
-            if _siblings(dependence, group, site):
-                group.append(site)
-                break
-        else:
-            groups.append([site])
-    return [replace(g[0], members=tuple(g)) if len(g) > 1 else g[0] for g in groups]
-
-
-def _siblings(dependence: Dependence, group: list[Site], site: Site) -> bool:
-    first = group[0]
-    if first.kind is not site.kind or _places(first.context) != _places(site.context):
-        return False
-    recording = dependence.recording
-    # Heads of unequal width are a fault to be told, so only positions and samples must agree.
-    if recording.values[first.scores].shape != recording.values[site.scores].shape:
-        return False
-    above = dependence.ancestors([site.context])
-    return not any(member.context in above for member in group)
-
-
-def _places(node: Node) -> tuple[object, ...]:
-    return tuple(frame.span for frame in node.meta.get("stack", ()))

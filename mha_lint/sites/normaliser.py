@@ -13,24 +13,11 @@ from mha_lint.sites.dependence import Dependence, is_number, op, operands, shape
 
 SOFTMAX = frozenset(["softmax", "log_softmax"])
 SQUASHING = frozenset(
-    [
-        "sigmoid",
-        "relu",
-        "relu6",
-        "gelu",
-        "silu",
-        "softplus",
-        "tanh",
-        "elu",
-        "leaky_relu",
-        "hardsigmoid",
-        "logsigmoid",
-        "square",
-        "pow",
-        "abs",
-        "exp",
-    ]
+    {"sigmoid", "relu", "relu6", "softplus", "hardsigmoid", "square", "pow", "abs", "exp"}
 )
+"""What can stand in the place of a softmax: weights are not negative."""
+SIGNED = frozenset({"tanh", "gelu", "silu", "elu", "leaky_relu", "logsigmoid", "selu", "mish"})
+"""Activations of a layer: what they give is no weight."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +47,7 @@ def find_normaliser(dependence: Dependence, replay: Replay, start: Node, end: No
                 (n for n in path if op(n) == "exp" and first in dependence.ancestors([n])), first
             )
         later = _couplings(dependence, replay, out, end)
-        return Normaliser(operands(first)[0], out, "softmax", later)
+        return Normaliser(_before_shift(dependence, operands(first)[0]), out, "softmax", later)
     # A maximum that is taken off first couples too: what counts stands behind the exponential.
     exponentials = [n for n in path if op(n) in ("exp", "exp2")]
     couplings = _couplings(dependence, replay, exponentials[0] if exponentials else start, end)
@@ -69,7 +56,7 @@ def find_normaliser(dependence: Dependence, replay: Replay, start: Node, end: No
         logits = _before_exp(dependence, path, start, out)
         return Normaliser(logits, out, "coupled", couplings[1:])
     for node in path:
-        if op(node) in SQUASHING and len(operands(node)) == 1:
+        if op(node) in SQUASHING | SIGNED and len(operands(node)) == 1:
             return Normaliser(operands(node)[0], node, op(node))
     return Normaliser(end, end, None)
 
@@ -103,7 +90,10 @@ def _first_coupling(replay: Replay, cut: Node, path: list[Node], end: Node) -> N
     for spot in spots:
         moved_in = flat.clone()
         moved_in[spot] += 0.37
-        moved = replay.run(path, {cut: moved_in.reshape(at.shape)})
+        try:
+            moved = replay.run(path, {cut: moved_in.reshape(at.shape)})
+        except (RuntimeError, IndexError):
+            continue  # code that sorts or counts may fail on moved data
         if not _changed(moved[-1], replay.base(end)).any():
             continue
         for node, value in zip(path, moved, strict=True):
@@ -136,7 +126,11 @@ def _before_exp(dependence: Dependence, path: list[Node], start: Node, out: Node
             n for n in path if n in above and n is not out and recording.values[n].numel() == size
         ]
         return whole[-1] if whole else start
-    node = operands(exponentials[0])[0]
+    return _before_shift(dependence, operands(exponentials[0])[0])
+
+
+def _before_shift(dependence: Dependence, node: Node) -> Node:
+    """Step back over ``x - x.max()``, which the softmax does not feel."""
     while op(node) in ("sub", "add", "clamp"):
         first = operands(node)[0]
         if shape(dependence.recording, first) != shape(dependence.recording, node):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 import torch
@@ -94,7 +95,28 @@ class Operands:
         if best is None or not bool(best[1].responds.any()):
             return found, None, None, nothing
         source, traced = best
+        for _ in range(2):
+            behind = self._behind_position_map(source, traced, node, features)
+            if behind is None:
+                break
+            source, traced = behind
+        if source.kind == "input":
+            source = _with_channels(source, traced, node_rank=value.dim(), features=features)
         return found, source, traced, self.variations(source, traced, node, features)
+
+    def _behind_position_map(
+        self, source: Source, traced: Trace, node: Node, features: tuple[int, ...]
+    ) -> tuple[Source, Trace] | None:
+        """Look behind a learned map over positions (Linformer), which is no projection of channels."""
+        if source.kind != "projection" or source.reads is None:
+            return None
+        varies = self.variations(source, traced, node, features)
+        if not features or any(varies[a].channels or not varies[a].data for a in features):
+            return None
+        earlier = [s for s in self.sources.of(source.reads) if s.kind == "projection"]
+        if not earlier:
+            return None
+        return earlier[0], trace(self.replay, earlier[0].node, node)
 
     def variations(
         self, source: Source, traced: Trace, node: Node, features: tuple[int, ...]
@@ -149,6 +171,35 @@ class Operands:
                 by_element.append(code)
                 by_vector.append(_union(code, features))
         return by_element, by_vector
+
+
+def _with_channels(
+    source: Source, traced: Trace, *, node_rank: int, features: tuple[int, ...]
+) -> Source:
+    """Tell which axis of a ready-made input holds channels: heads and features are cut from it."""
+    summed = {
+        a for a, index in enumerate(traced.index)
+        if traced.shape[a] > 1 and any(varies_along(index, f) for f in features)
+    }  # fmt: skip
+    if len(traced.shape) == 4 and summed == {2, 3}:
+        return dataclasses.replace(
+            source, channel_axes=(1,), data_axes=(0, 2, 3)
+        )  # a (B, C, H, W) map
+    groups = [a for a in range(node_rank) if a not in features]
+    candidates = [
+        a for a, index in enumerate(traced.index)
+        if traced.shape[a] > 1 and traced.clean[a]
+        and any(varies_along(index, f) for f in features)
+        and any(varies_along(index, g) for g in groups)
+    ]  # fmt: skip
+    if len(candidates) != 1:
+        return source
+    (channel,) = candidates
+    rest = tuple(a for a in range(len(traced.shape)) if a != channel)
+    width = traced.shape[channel]
+    return dataclasses.replace(
+        source, channel_axes=(channel,), data_axes=rest, in_width=width, out_width=width
+    )
 
 
 def _sets(index: Tensor, features: tuple[int, ...]) -> Tensor:

@@ -105,7 +105,8 @@ class Sources:
         if node.op == "placeholder":
             return self._plain("input", node)
         if dep.learned_only(node):
-            return self._plain("learned", node)
+            found = self._map_of_parameters(node)
+            return self._projection(node, *found) if found else self._plain("learned", node)
         if op(node) in OPAQUE_LEARNED:
             return self._plain("opaque", node)
         if (
@@ -118,6 +119,16 @@ class Sources:
         if found is not None:
             return self._projection(node, *found)
         return self._plain("context", node) if self.is_mixing(node) else None
+
+    def _map_of_parameters(self, node: Node) -> tuple[Node, Node] | None:
+        """Return (learned queries, weight) when `node` projects learned queries."""
+        found = self.contraction(node)
+        if found is None or not self.dependence.learned_only(found.left):
+            return None
+        own = self.dependence.parameters
+        if not self.dependence.learned_only(found.right) or own(found.left) == own(found.right):
+            return None
+        return found.left, found.right
 
     def _plain(self, kind: str, node: Node) -> Source:
         sizes = shape(self.recording, node)
@@ -143,7 +154,8 @@ class Sources:
             assert found is not None
             on_left = found.left is weight
             _, labels = found.side(on_left)
-            produced = {x for x in labels if x is not None and x in found.free(on_left)}
+            # A label that weight and data share (one small map for each head) tells heads apart.
+            produced = {x for x in labels if x is not None and x in found.out_labels}
             channel = tuple(i for i, x in enumerate(found.out_labels) if x in produced)
             sized = dict(zip(labels, shape(self.recording, weight), strict=True))
             in_width = math.prod(sized[x] for x in found.summed)

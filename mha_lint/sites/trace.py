@@ -93,6 +93,22 @@ def _measured(replay: Replay, source: Node, target: Node) -> Trace:
     return found
 
 
+def depends_on_values(replay: Replay, source: Node, target: Node) -> bool:
+    """Return whether elements come from other places on other data, as those of a max-pool do."""
+    found = trace(replay, source, target)
+    at = replay.base(source)
+    other = torch.flip(at, tuple(range(at.dim())))
+    try:
+        (there,) = replay.run([target], {source: other})
+    except (RuntimeError, IndexError):
+        return True
+    again = _trace_at(replay, source, target, other, there)
+    both = found.responds & again.responds
+    exact = [c and d for c, d in zip(found.clean, again.clean, strict=True)]
+    pairs = zip(found.index, again.index, exact, strict=True)
+    return any(known and bool(((a != b) & both).any()) for a, b, known in pairs)
+
+
 def _joined(one: Trace, other: Trace) -> Trace:
     new = ~one.responds
     index = tuple(torch.where(new, b, a) for a, b in zip(one.index, other.index, strict=True))
@@ -157,7 +173,11 @@ def _weights(at: Tensor) -> Tensor:
 def _respond(
     replay: Replay, source: Node, target: Node, at: Tensor, there: Tensor, by: Tensor
 ) -> Tensor:
-    (moved,) = replay.run([target], {source: at + STEP * by})
+    try:
+        (moved,) = replay.run([target], {source: at + STEP * by})
+    except (RuntimeError, IndexError):
+        # Code that sorts or counts may index out of range where the data was moved: no answer.
+        return torch.zeros_like(there)
     return torch.as_tensor((moved - there) / STEP)
 
 
@@ -201,7 +221,8 @@ def dominant_index(replay: Replay, source: Node, target: Node, axis: int) -> Ten
     index = torch.full(there.shape, -1, dtype=torch.long, device=there.device)
     for n in range(at.shape[axis]):
         moved_in = at.clone()
-        moved_in.select(axis, n).add_(1e-4 * weight.select(axis, n))
+        # The same push for every slice: with another one each, equal shares would look unequal.
+        moved_in.select(axis, n).add_(1e-4 * weight.select(axis, 0))
         (moved,) = replay.run([target], {source: moved_in})
         change = torch.nan_to_num((moved - there).abs())
         # A tie (pooling) goes to the first slice: rounding must not decide.

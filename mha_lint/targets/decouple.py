@@ -6,9 +6,9 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
+from mha_lint.targets.current_sizes import build_expression, read_sizes
 from mha_lint.targets.infer.vocabulary import Role
 from mha_lint.targets.rescale import NewSizes, rescale_call
-from mha_lint.targets.resize import build_expression, read_sizes
 from mha_lint.targets.slots import BuildExpression, Slot
 from mha_lint.targets.subject import Decoupled, Recipe, Subject
 from mha_lint.targets.timelimit import TimeLimitError, time_limit
@@ -21,6 +21,9 @@ SECONDS = 5.0
 _OUTPUT = re.compile(r"out|inner|proj|qk|attn|att_|vdim|v_dim|value|head")
 _INPUT = re.compile(r"(^|_)in(_|$)|^in|input|query|src|source|embed|channels")
 """Names of widths that no input has, and that some input has."""
+_LENGTH = re.compile(r"len|seq|size_t|time|steps|block|ctx|window|max")
+_WIDTHS = (Role.WIDTH, Role.HEAD_DIM, Role.INNER, Role.LENGTH)
+"""A width that only makes raw parameters may be taken for a length."""
 
 
 def decoupled(maker: FileMaker, subject: Subject) -> list[Decoupled]:
@@ -42,13 +45,30 @@ def decoupled(maker: FileMaker, subject: Subject) -> list[Decoupled]:
 def _coincident(expression: BuildExpression) -> list[tuple[Slot, list[Slot]]]:
     widths = [
         s for s in expression.slots
-        if s.role in (Role.WIDTH, Role.HEAD_DIM) and s.passed and s.value > 1 and s.name
+        if s.role in _WIDTHS and s.passed and s.value > 1 and s.name and not _LENGTH.search(s.name)
     ]  # fmt: skip
     found = []
+    calls = _calls(expression)
     for slot in widths:
-        others = [o for o in widths if o.value == slot.value and o.name != slot.name]
+        # Widths of a part and of the whole that holds it must agree: only one call's are free.
+        others = [
+            o for o in widths
+            if o.value == slot.value and o.name != slot.name and calls[o.place] == calls[slot.place]
+        ]  # fmt: skip
         if others:
             found.append((slot, others))
+    return found
+
+
+def _calls(expression: BuildExpression) -> dict[int, int]:
+    """Return for every node of the expression, by walk order, the innermost call that it stands in."""
+    nodes = list(ast.walk(expression.tree))
+    numbers = {id(node): index for index, node in enumerate(nodes)}
+    found = dict.fromkeys(range(len(nodes)), 0)
+    for index, node in enumerate(nodes):  # outer calls come first, so inner ones overwrite
+        if isinstance(node, ast.Call):
+            for inner in ast.walk(node):
+                found[numbers[id(inner)]] = index
     return found
 
 

@@ -55,7 +55,7 @@ def guarded() -> Iterator[_Sink]:
         stack.enter_context(_kept_torch_state())
         stack.enter_context(contextlib.redirect_stdout(sink))
         stack.enter_context(contextlib.redirect_stderr(sink))
-        for place, name, replacement in _forbidden():
+        for place, name, replacement in _replacements():
             stack.enter_context(_replaced(place, name, replacement))
         warnings.simplefilter("ignore")
         yield sink
@@ -100,6 +100,8 @@ def _kept_torch_state() -> Iterator[None]:
     deterministic, warn_only = deterministic_mode()
     anomaly = torch.is_anomaly_enabled()
     generator = torch.random.get_rng_state()
+    fast_path = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)  # its first use imports sympy, 1 s
     numpy_random = sys.modules.get("numpy.random")  # not imported for this: it takes 5 ms
     numpy_state = numpy_random.get_state() if numpy_random is not None else None
     try:
@@ -115,6 +117,7 @@ def _kept_torch_state() -> Iterator[None]:
         set_deterministic_mode(deterministic, warn_only=warn_only)
         torch.autograd.set_detect_anomaly(anomaly)
         torch.random.set_rng_state(generator)
+        torch.backends.mha.set_fastpath_enabled(fast_path)
         if numpy_random is not None and numpy_state is not None:
             numpy_random.set_state(numpy_state)
 
@@ -146,7 +149,7 @@ def _replaced(place: Any, name: str, value: Any) -> Iterator[None]:
             delattr(place, name)  # it was inherited
 
 
-def _forbidden() -> list[tuple[Any, str, Any]]:
+def _replacements() -> list[tuple[Any, str, Any]]:
     """Return the attributes that are replaced while user code runs."""
 
     def refuse(what: str) -> Callable[..., NoReturn]:
@@ -164,7 +167,24 @@ def _forbidden() -> list[tuple[Any, str, Any]]:
         (pickle, "loads", unpickle),
         (os, "_exit", refuse("end the process")),
         (torch, "load", _weights_only(torch.load)),
+        (torch, "_check_with", _light_check(torch._check_with)),
     ]
+
+
+def _light_check(check: Callable[..., Any]) -> Callable[..., Any]:
+    """Return torch's own check without its import of sympy (1 s), which plain bools do not need.
+
+    nn.MultiheadAttention makes one whenever it is given a key_padding_mask.
+    """
+
+    def light(kind: type[Exception], condition: Any, message: Callable[[], str]) -> None:
+        if isinstance(condition, bool):
+            if not condition:
+                raise kind(message())
+        else:
+            check(kind, condition, message)
+
+    return light
 
 
 def _weights_only(load: Callable[..., Any]) -> Callable[..., Any]:

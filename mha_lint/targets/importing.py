@@ -105,7 +105,7 @@ class UserLoader(importlib.abc.Loader):
             if isinstance(statement, ast.ImportFrom) and statement.module == "__future__":
                 for alias in statement.names:
                     flags |= getattr(__future__, alias.name).compiler_flag
-        for statement in definitions_only(source.tree):
+        for statement in definitions_only(source.tree, self.session.wanted):
             part = ast.Module([statement], [])
             try:
                 exec(self._compile(part, source, flags), module.__dict__)

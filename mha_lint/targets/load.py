@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import importlib
+import os
 import sys
 import time
 import traceback
@@ -18,11 +19,13 @@ from importlib import util
 from pathlib import Path
 from types import ModuleType
 
+import torch
+
 from mha_lint.model.report import NotChecked
 from mha_lint.targets.globals import fill_failed_globals
 from mha_lint.targets.guard import guarded
 from mha_lint.targets.importing import PROTECTED, LazyPackage, UserLoader, finders
-from mha_lint.targets.session import Session, describe
+from mha_lint.targets.session import Session, describe, is_interrupt
 from mha_lint.targets.source import Source, SourceError, read_source
 from mha_lint.targets.timelimit import TimeLimitError, time_limit
 
@@ -37,11 +40,15 @@ class Loaded:
     module: ModuleType
     source: Source
     session: Session
+    home: str = ""
+    """The folder of the package, for an installed one: its files count as the user's."""
 
     @contextlib.contextmanager
     def environment(self) -> Iterator[None]:
         """Run user code guarded, with its own modules importable."""
         with guarded(), _user_modules(self.session):
+            if self.session.default_dtype is not None:
+                torch.set_default_dtype(self.session.default_dtype)
             yield
 
 
@@ -54,8 +61,13 @@ class _Way:
     roots: tuple[Path, ...]
 
 
-def load_file(path: str, *, timeout: float) -> Loaded | NotChecked:
-    """Import the file at `path` without running its ``__main__`` part or training loops."""
+def load_file(
+    path: str, *, timeout: float, wanted: frozenset[str] = frozenset()
+) -> Loaded | NotChecked:
+    """Import the file at `path` without running its ``__main__`` part or training loops.
+
+    `wanted`: names that are needed of it, besides those that its definitions read.
+    """
     try:
         source = read_source(path)
     except SourceError as error:
@@ -65,7 +77,7 @@ def load_file(path: str, *, timeout: float) -> Loaded | NotChecked:
     deadline = time.monotonic() + timeout
     for options in ({}, {"stub_missing": True}, {"stub_missing": True, "tolerant": True}):
         for way in ways:
-            outcome = _try(source, way, options, deadline)
+            outcome = _try(source, way, options, deadline, wanted)
             if isinstance(outcome, Loaded):
                 return outcome
             if isinstance(outcome, TimeLimitError):
@@ -79,11 +91,15 @@ def load_file(path: str, *, timeout: float) -> Loaded | NotChecked:
 
 
 def _try(
-    source: Source, way: _Way, options: dict[str, bool], deadline: float
+    source: Source,
+    way: _Way,
+    options: dict[str, bool],
+    deadline: float,
+    wanted: frozenset[str],
 ) -> Loaded | BaseException:
     error: BaseException | None = None
     for filter_all in (False, True):
-        session = Session(way.roots, filter_all=filter_all, **options)
+        session = Session(way.roots, filter_all=filter_all, wanted=wanted, **options)
         left = deadline - time.monotonic()
         try:
             with guarded(), _user_modules(session), time_limit(left if filter_all else left / 2):
@@ -92,6 +108,8 @@ def _try(
             error = limit
             continue  # perhaps its definitions alone do not take so long
         except BaseException as other:
+            if is_interrupt(other):
+                raise
             return other
     assert error is not None
     return error
@@ -109,6 +127,7 @@ def _run(source: Source, way: _Way, session: Session) -> ModuleType:
     session.adopt(way.name, module)
     spec.loader.exec_module(module)
     fill_failed_globals(module, source, session)
+    session.default_dtype = torch.get_default_dtype()
     session.state.loading = False
     return module
 
@@ -123,6 +142,8 @@ def load_module(name: str, *, timeout: float) -> Loaded | NotChecked:
     except TimeLimitError:
         return NotChecked(f"importing {name} took longer than {timeout:g} s", "raise --timeout")
     except BaseException as error:
+        if is_interrupt(error):
+            raise
         hint = ""
         if isinstance(error, ModuleNotFoundError) and error.name:
             hint = f"{error.name} is neither installed nor below the working directory"
@@ -131,7 +152,8 @@ def load_module(name: str, *, timeout: float) -> Loaded | NotChecked:
     if not isinstance(file, str) or not file.endswith(".py"):
         return NotChecked(f"{name} has no Python source")
     try:
-        return Loaded(module, read_source(file), session)
+        home = str(Path(file).absolute().parent) + os.sep
+        return Loaded(module, read_source(file), session, home)
     except SourceError as error:
         return NotChecked(error.reason, error.hint)
 
@@ -153,7 +175,8 @@ def _user_modules(session: Session) -> Iterator[None]:
         for name in session.modules:
             sys.modules.pop(name, None)
         for name, module in before.items():
-            sys.modules.setdefault(name, module)
+            if sys.modules.get(name) is not module:
+                sys.modules[name] = module
 
 
 def _is_shadowed(name: str, roots: tuple[Path, ...]) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from mha_lint.model.source import Span
 from mha_lint.model.target import TargetSpec
@@ -21,7 +22,8 @@ from mha_lint.targets.decouple import decoupled
 from mha_lint.targets.guard import deterministic_mode, set_deterministic_mode
 from mha_lint.targets.load import Loaded
 from mha_lint.targets.resize import resized
-from mha_lint.targets.sizes import sizes_of, stated_of
+from mha_lint.targets.session import is_interrupt
+from mha_lint.targets.sizes import bound_arguments, sizes_of, stated_of
 from mha_lint.targets.subject import Decoupled, Maker, Recipe, Subject, names_of
 from mha_lint.targets.tensors import tensors_in
 from mha_lint.targets.timelimit import TimeLimitError
@@ -60,14 +62,14 @@ class FileMaker(Maker):
         known |= {"SimpleNamespace": SimpleNamespace, "AttributeDict": AttributeDict}
         return {**known, **self.extra, **vars(self.loaded.module)}
 
-    def make(self, recipe: Recipe, *, run: bool = True) -> Subject:
+    def make(self, recipe: Recipe) -> Subject:
         """Evaluate `recipe` in a guarded environment; see `evaluate`.
 
         Raises:
             StageError: user code failed.
         """
         with self.environment():
-            return self.evaluate(recipe, run=run)
+            return self.evaluate(recipe)
 
     def build(self, expression: str) -> Any:
         """Evaluate `expression` alone, in the current environment, and return the module.
@@ -86,20 +88,26 @@ class FileMaker(Maker):
                 raise TypeError(f"{expression} made a {type(module).__name__}, not a module")
             return module, _in_eval_mode(module) if isinstance(module, nn.Module) else ()
 
-    def evaluate(self, recipe: Recipe, *, run: bool = True) -> Subject:
-        """Build, make the arguments and (`run`) call once, in the current environment.
+    def evaluate(self, recipe: Recipe, *, built: Any = None) -> Subject:
+        """Build, make the arguments and call once, in the current environment.
+
+        `built`: a module that ``recipe.build`` made before, to be used once more.
 
         Raises:
             StageError: user code failed; its cause has the user's traceback.
         """
         namespace = self.namespace()
-        module, filled = self._build(recipe.build, namespace)
+        module = built
+        filled: tuple[str, ...] = ()
+        if built is None:
+            module, filled = self._build(recipe.build, namespace)
         with _stage("arguments"):
             torch.manual_seed(SEED + 1)
             namespace["__arguments"] = lambda *a, **k: (a, k)
             with torch.no_grad():
                 code = _compiled(f"__arguments({recipe.call})", "eval")
                 args, kwargs = eval(code, namespace)
+        bound = bound_arguments(recipe, namespace)
         subject = Subject(
             spec=self.spec,
             name=self.spec.qualname or recipe.build,
@@ -110,13 +118,12 @@ class FileMaker(Maker):
             argument_names=names_of(args, kwargs, _parameters(module)),
             recipe=recipe,
             namespace=namespace,
-            sizes=sizes_of(module, recipe, namespace),
-            stated=stated_of(module, recipe, namespace),
+            sizes=sizes_of(bound),
+            stated=stated_of(bound),
             notes=self.notes + filled,
             maker=self,
         )
-        if run:
-            run_once(subject)
+        run_once(subject)
         return subject
 
     def resized(self, subject: Subject) -> Iterator[Subject]:
@@ -160,6 +167,8 @@ def _stage(name: str) -> Iterator[None]:
     except (StageError, TimeLimitError):
         raise
     except BaseException as error:
+        if is_interrupt(error):
+            raise
         raise StageError(name, error) from error
 
 
@@ -188,14 +197,25 @@ def _in_eval_mode(module: nn.Module) -> tuple[str, ...]:
     generator = torch.Generator().manual_seed(SEED)
     with torch.no_grad():
         for name, tensor in module.named_parameters():
-            if tensor.is_floating_point() and tensor.numel() and bool(tensor.isnan().any()):
+            if _is_unset(tensor):
                 width = tensor.shape[-1] if tensor.dim() > 1 else 1
                 noise = torch.randn(tensor.shape, generator=generator) * width**-0.5
                 tensor.copy_(torch.where(tensor.isnan(), noise.to(tensor.dtype), tensor))
                 filled.append(name)
+        for part in module.modules():  # buffers and caches made by torch.empty
+            for held in [*part._buffers.values(), *vars(part).values()]:
+                if isinstance(held, torch.Tensor) and _is_unset(held):
+                    held.nan_to_num_(0.0)
     if not filled:
         return ()
     return (f"parameters left uninitialised were filled at random: {', '.join(filled)}",)
+
+
+def _is_unset(tensor: torch.Tensor) -> bool:
+    """Tell whether `tensor` still holds the NaN that torch.empty was made to put there."""
+    if is_lazy(tensor) or not tensor.is_floating_point() or not tensor.numel():
+        return False
+    return tensor.device.type == "cpu" and bool(tensor.isnan().any())
 
 
 def _parameters(module: Callable[..., Any]) -> list[str]:

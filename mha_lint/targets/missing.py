@@ -12,8 +12,10 @@ from collections.abc import Sequence
 from types import FrameType, ModuleType
 
 from mha_lint.targets.session import Session
-from mha_lint.targets.source import SourceError, read_source
+from mha_lint.targets.source import SourceError, cached_source
 from mha_lint.targets.stubs import StubModule
+
+_UTIL = (importlib.util.__file__, "<frozen importlib.util>")
 
 
 class StubFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -53,7 +55,7 @@ def _needed_by_user(session: Session) -> bool:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         name = frame.f_code.co_filename
-        if name == importlib.util.__file__ and frame.f_code.co_name == "find_spec":
+        if name in _UTIL and frame.f_code.co_name == "find_spec":
             return False  # the user asks whether it is there
         if not name.startswith("<frozen importlib") and name not in (__file__, importlib.__file__):
             break
@@ -64,7 +66,7 @@ def _needed_by_user(session: Session) -> bool:
     if owner not in session.modules:
         return False
     try:
-        tree = read_source(frame.f_code.co_filename).tree
+        tree = cached_source(frame.f_code.co_filename).tree
     except SourceError:
         return True
     return not any(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 import dataclasses
 import importlib
+import re
 import sys
 import time
-import traceback
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -17,13 +17,13 @@ from torch import nn
 from mha_lint.model.report import NotChecked
 from mha_lint.model.source import Span
 from mha_lint.model.target import TargetSpec
+from mha_lint.targets.failures import error_text, flags, not_made, same_at_every_size
 from mha_lint.targets.imports import read_imports
 from mha_lint.targets.infer.search import Outcome, Search
 from mha_lint.targets.load import Loaded, load_file, load_module
 from mha_lint.targets.make import FileMaker, StageError
 from mha_lint.targets.scan import scan_source
 from mha_lint.targets.session import describe
-from mha_lint.targets.shapes import explain_shape_error
 from mha_lint.targets.shrink import is_heavy, shrunk
 from mha_lint.targets.source import Source, SourceError, read_source
 from mha_lint.targets.subject import Recipe, Subject
@@ -48,7 +48,7 @@ def open_subject(spec: TargetSpec, *, timeout: float) -> Subject | NotChecked:
 
 def _open(spec: TargetSpec, timeout: float, deadline: float) -> Subject | NotChecked:
     if spec.path is not None:
-        loaded = load_file(spec.path, timeout=timeout)
+        loaded = load_file(spec.path, timeout=timeout, wanted=_names_in(spec))
     elif spec.module is not None:
         loaded = load_module(spec.module, timeout=timeout)
     else:
@@ -95,7 +95,8 @@ class _Opener:
             return NotChecked(f"{name} is a {type(made).__name__}, not a class or function")
         if spec.call is not None:
             return self._searched(made, name, call=spec.call)
-        usages = find_usages(self.source, name.rpartition(".")[2])
+        plain = name.rpartition(".")[2]
+        usages = find_usages(self.source, plain, beside=not self.loaded.home)
         used = self._used([u for u in usages if u.call is not None])
         if used is not None:
             return used
@@ -115,7 +116,7 @@ class _Opener:
                 failed = self.loaded.session.failed.get(part)
                 if failed is not None:
                     return NotChecked(
-                        f"{name} could not be defined: {describe(failed)}", "", _text(failed)
+                        f"{name} could not be defined: {describe(failed)}", "", error_text(failed)
                     )
                 where = self.spec.path or self.spec.module
                 return NotChecked(f"{where} has no class or function {name}")
@@ -143,7 +144,7 @@ class _Opener:
         try:
             return self.maker.evaluate(recipe)
         except StageError as failure:
-            return self._not_made(failure, recipe.build, recipe.call, certain=True)
+            return not_made(self.maker, failure, recipe.build, recipe.call, certain=True)
 
     def _used(self, usages: list[Usage]) -> Subject | NotChecked | None:
         """Return the first usage that runs, the other calls of the same construction noted.
@@ -160,7 +161,7 @@ class _Opener:
                     subject = self.maker.evaluate(Recipe(usage.build, call, "usage"))
                 except StageError as failure:
                     if broken is None and usage.own and not usage.doubtful:
-                        told = self._not_made(failure, usage.build, call, certain=True)
+                        told = not_made(self.maker, failure, usage.build, call, certain=True)
                         broken = told if told.problem is not None else None
                     continue
                 others = dict.fromkeys(u.call for u in usages if u.build == usage.build and u.call)
@@ -212,44 +213,27 @@ class _Opener:
 
     def _not_found(self, outcome: Outcome, name: str) -> NotChecked:
         if outcome.failure is None:
-            return NotChecked(f"{name} could not be built", _flags(name, "..."))
-        return self._not_made(outcome.failure, outcome.build, outcome.call, outcome.unsure)
-
-    def _not_made(
-        self,
-        failure: StageError,
-        build: str,
-        call: str,
-        unsure: tuple[str, ...] = (),
-        *,
-        certain: bool = False,
-    ) -> NotChecked:
-        """Return why `build` or `call` failed.
-
-        ``certain``: the user stated or wrote them, so that a width error is the code's own.
-        """
-        name = self.spec.qualname or build
-        what = {"build": f"building {build}", "arguments": f"making the arguments {call}",
-                "call": f"calling {build} with ({call})"}[failure.stage]  # fmt: skip
-        hint = ""
-        if self.spec.build is None or self.spec.call is None:
-            hint = _flags(build if failure.stage != "build" else f"{name}(...)", call or "...")
-            if unsure:
-                hint = f"could not guess {', '.join(unsure)}; {hint}"
-        reason = f"{what} failed: {describe(failure.error)}"
-        problem = explain_shape_error(failure.error) if certain else None
-        if problem is not None:
-            reason, hint = f"{what} failed: {problem.message}", problem.help
-        return NotChecked(reason, hint, _text(failure.error), problem=problem)
+            return NotChecked(f"{name} could not be built", flags(name, "..."))
+        certain = self.spec.build is not None
+        told = not_made(
+            self.maker,
+            outcome.failure,
+            outcome.build,
+            outcome.call,
+            outcome.unsure,
+            certain=certain,
+        )
+        if told.problem is None and not certain and self.spec.call is None:
+            problem = same_at_every_size(outcome.first_errors, self.loaded.home)
+            if problem is not None:
+                return dataclasses.replace(told, problem=problem, hint=problem.help)
+        return told
 
 
-def _flags(build: str, call: str) -> str:
-    quote = "'" if '"' in build + call else '"'
-    return f"pass --build {quote}{build}{quote} --call {quote}{call}{quote}"
-
-
-def _text(error: BaseException) -> str:
-    return "".join(traceback.format_exception(error))[-4000:]
+def _names_in(spec: TargetSpec) -> frozenset[str]:
+    """Return the names that the target and its expressions use of the file."""
+    text = f"{spec.qualname or ''} {spec.build or ''} {spec.call or ''}"
+    return frozenset(re.findall(r"[A-Za-z_]\w*", text))
 
 
 def _span(loaded: Loaded, spec: TargetSpec) -> Span:

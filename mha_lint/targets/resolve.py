@@ -216,7 +216,11 @@ def _similar_name(source: Source, wanted: str, names: set[str]) -> str:
 def _similar_file(file: Path) -> str:
     if not file.parent.is_dir():
         return ""
-    names = [p.name for p in file.parent.iterdir() if p.suffix == ".py" or p.is_dir()]
+    names = [
+        p.name
+        for p in file.parent.iterdir()
+        if p.suffix == ".py" or (p.is_dir() and not file.suffix)
+    ]
     close = difflib.get_close_matches(file.name, sorted(names), n=2, cutoff=0.6)
     return f"did you mean {' or '.join(close)}?" if close else ""
 

@@ -14,7 +14,7 @@ from torch import nn
 from mha_lint.model.source import Span
 from mha_lint.targets.infer.errors import is_user_file
 from mha_lint.targets.infer.vocabulary import Role, role_of
-from mha_lint.targets.source import SourceError, read_source
+from mha_lint.targets.source import SourceError, cached_source
 from mha_lint.targets.words import words
 
 _HARMLESS = words(
@@ -90,12 +90,12 @@ class Scene:
         return node.id in names
 
 
-def scene_of(error: BaseException) -> Scene | None:
+def scene_of(error: BaseException, home: str = "") -> Scene | None:
     """Return the innermost frame of the user in the traceback of `error`, or None."""
     best: TracebackType | None = None
     trace = error.__traceback__
     while trace is not None:
-        if is_user_file(trace.tb_frame.f_code.co_filename):
+        if is_user_file(trace.tb_frame.f_code.co_filename, home):
             best = trace
         trace = trace.tb_next
     if best is None:
@@ -103,7 +103,7 @@ def scene_of(error: BaseException) -> Scene | None:
     frame = best.tb_frame
     path = frame.f_code.co_filename
     try:
-        tree = read_source(path).tree
+        tree = cached_source(path).tree
     except SourceError:
         return None
     summary = traceback.extract_tb(best, limit=1)[0]

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+import torch
 
 from mha_lint.targets.stubs import StubState
 
@@ -16,7 +19,7 @@ class Session:
 
     ``roots``: folders to search for top-level modules. ``stub_missing``: replace packages that are
     not installed. ``tolerant``: go on when an import fails. ``filter_all``: run definitions only,
-    even of modules that look harmless.
+    even of modules that look harmless. ``wanted``: names that the target needs of its file.
     """
 
     def __init__(
@@ -26,16 +29,20 @@ class Session:
         stub_missing: bool = False,
         tolerant: bool = False,
         filter_all: bool = False,
+        wanted: frozenset[str] = frozenset(),
     ) -> None:
         """Begin with nothing loaded."""
         self.roots = tuple(roots)
         self.stub_missing = stub_missing
         self.tolerant = tolerant
         self.filter_all = filter_all
+        self.wanted = wanted
         self.notes: list[str] = []
         self.modules: dict[str, ModuleType] = {}
         self.failed: dict[str, BaseException] = {}
         self.state = StubState()
+        self.default_dtype: torch.dtype | None = None
+        """What the module set it to."""
         self.finders: list[Any] = []
         """The first goes before all other finders, the rest after them."""
 
@@ -53,6 +60,14 @@ class Session:
         """Keep a sentence for the report, once."""
         if text not in self.notes:
             self.notes.append(text)
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Tell whether `error` is a Ctrl-C of the person who runs mha-lint, not of the user's code."""
+    if not isinstance(error, KeyboardInterrupt):
+        return False
+    steps = traceback.extract_tb(error.__traceback__)
+    return not (steps and (steps[-1].line or "").lstrip().startswith("raise"))
 
 
 def describe(error: BaseException) -> str:

@@ -26,9 +26,12 @@ _EXPLANATIONS: tuple[Callable[[Scene, BaseException, str], ShapeProblem | None],
 )
 
 
-def explain_shape_error(error: BaseException) -> ShapeProblem | None:
-    """Return what `error` means for heads and widths, or None when that is not certain."""
-    scene = scene_of(error)
+def explain_shape_error(error: BaseException, home: str = "") -> ShapeProblem | None:
+    """Return what `error` means for heads and widths, or None when that is not certain.
+
+    `home`: the folder of an installed package that is itself the target.
+    """
+    scene = scene_of(error, home)
     if scene is None:
         return None
     message = str(error)

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
+from mha_lint.targets.current_sizes import Sizes, build_expression, read_sizes
 from mha_lint.targets.infer.vocabulary import Role
 from mha_lint.targets.rescale import NewSizes, rescale_call
-from mha_lint.targets.resize import Sizes, build_expression, read_sizes
 from mha_lint.targets.slots import Slot
 from mha_lint.targets.subject import Recipe, Subject
 from mha_lint.targets.tensors import tensors_in

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from torch import nn
@@ -16,30 +16,17 @@ from mha_lint.targets.words import words
 CONFIG_NAMES = words("config cfg conf args hparams hp params opt opts options settings spec")
 
 
-def sizes_of(
-    module: nn.Module | Callable[..., Any], recipe: Recipe, namespace: dict[str, Any]
-) -> dict[str, int]:
-    """Return the integers (not bools) of the construction that `recipe` states, by name."""
-    return {
-        name: value for name, value in _numbers(module, recipe, namespace) if type(value) is int
-    }
+def sizes_of(bound: Mapping[str, Any]) -> dict[str, int]:
+    """Return the integers (not bools) among the arguments of a construction, by name."""
+    return {name: value for name, value in _numbers(bound) if type(value) is int}
 
 
-def stated_of(
-    module: nn.Module | Callable[..., Any], recipe: Recipe, namespace: dict[str, Any]
-) -> dict[str, float | bool]:
+def stated_of(bound: Mapping[str, Any]) -> dict[str, float | bool]:
     """Return every number and bool that was passed or has a default, by name."""
-    return {
-        name: value
-        for name, value in _numbers(module, recipe, namespace)
-        if isinstance(value, int | float)
-    }
+    return {name: value for name, value in _numbers(bound) if isinstance(value, int | float)}
 
 
-def _numbers(
-    module: nn.Module | Callable[..., Any], recipe: Recipe, namespace: dict[str, Any]
-) -> Iterator[tuple[str, Any]]:
-    bound = bound_arguments(module, recipe, namespace)
+def _numbers(bound: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for name, value in bound.items():
         if isinstance(value, int | float):
             yield name, value
@@ -68,22 +55,15 @@ def _attributes(value: Any, depth: int = 2) -> Iterator[tuple[str, Any]]:
             yield from _attributes(item, depth - 1)
 
 
-def bound_arguments(
-    module: nn.Module | Callable[..., Any], recipe: Recipe, namespace: dict[str, Any]
-) -> dict[str, Any]:
+def bound_arguments(recipe: Recipe, namespace: dict[str, Any]) -> dict[str, Any]:
     """Return what the outermost call of ``recipe.build`` passes, by parameter name."""
     try:
-        tree = ast.parse(recipe.build, mode="eval").body
-        while isinstance(tree, ast.Call) and isinstance(tree.func, ast.Attribute):
-            if isinstance(tree.func.value, ast.Call):  # Cls(...).half()
-                tree = tree.func.value
-            else:
-                break
-        if not isinstance(tree, ast.Call):
+        call = outermost_call(ast.parse(recipe.build, mode="eval").body)
+        if call is None:
             return {}
-        made = eval(compile(ast.Expression(tree.func), "<mha-lint>", "eval"), namespace)
-        shown = ast.Call(ast.Name("__bind", ast.Load()), tree.args, tree.keywords)
-        shown = ast.fix_missing_locations(ast.copy_location(shown, tree))
+        made = eval(compile(ast.Expression(call.func), "<mha-lint>", "eval"), namespace)
+        shown = ast.Call(ast.Name("__bind", ast.Load()), call.args, call.keywords)
+        shown = ast.fix_missing_locations(ast.copy_location(shown, call))
         scope = {**namespace, "__bind": lambda *a, **k: (a, k)}
         args, kwargs = eval(compile(ast.Expression(shown), "<mha-lint>", "eval"), scope)
         bound = inspect.signature(made).bind(*args, **kwargs)
@@ -91,3 +71,30 @@ def bound_arguments(
         return {}
     bound.apply_defaults()
     return dict(bound.arguments)
+
+
+def outermost_call(tree: ast.expr) -> ast.Call | None:
+    """Return the call that constructs, in ``Cls(...)`` or ``Cls(...).half()``."""
+    while isinstance(tree, ast.Call) and isinstance(tree.func, ast.Attribute):
+        if not isinstance(tree.func.value, ast.Call):
+            break
+        tree = tree.func.value
+    return tree if isinstance(tree, ast.Call) else None
+
+
+def with_argument(build: str, parameters: Sequence[str], name: str, text: str) -> str | None:
+    """Return `build` with the argument `name` of its outermost call set to the expression `text`.
+
+    `parameters`: the names that its positional arguments fill. None: there is no such call.
+    """
+    tree = ast.parse(build, mode="eval")
+    call = outermost_call(tree.body)
+    if call is None:
+        return None
+    value = ast.parse(text, mode="eval").body
+    if name in parameters[: len(call.args)]:
+        call.args[parameters.index(name)] = value
+    else:
+        call.keywords = [k for k in call.keywords if k.arg != name]
+        call.keywords.append(ast.keyword(name, value))
+    return ast.unparse(ast.fix_missing_locations(tree))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import tokenize
 import warnings
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ class SourceError(Exception):
         self.hint = hint
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Source:
     """One parsed file."""
 
@@ -56,6 +57,24 @@ def read_source(path: str) -> Source:
     except OSError as error:
         raise SourceError(f"{path} cannot be read: {error.strerror}") from None
     return Source(path, text, parse(text, path))
+
+
+def cached_source(path: str) -> Source:
+    """Do as `read_source`, but parse a file again only when it has changed.
+
+    Raises:
+        SourceError: as `read_source`.
+    """
+    try:
+        stamp = Path(path).stat().st_mtime_ns
+    except OSError:
+        raise SourceError(f"no such file: {path}") from None
+    return _cached(path, stamp)
+
+
+@functools.lru_cache(maxsize=32)
+def _cached(path: str, _stamp: int) -> Source:
+    return read_source(path)
 
 
 def parse(text: str, path: str) -> ast.Module:

@@ -33,10 +33,13 @@ def works_at_top_level(tree: ast.Module) -> bool:
     return any(not _harmless(statement) for statement in tree.body)
 
 
-def definitions_only(tree: ast.Module) -> list[ast.stmt]:
-    """Return the statements of `tree` to run in place of all of them, in order."""
+def definitions_only(tree: ast.Module, also: Iterable[str] = ()) -> list[ast.stmt]:
+    """Return the statements of `tree` to run in place of all of them, in order.
+
+    `also`: names that are needed besides those that the definitions read.
+    """
     kept = list(_kept(tree.body))
-    wanted = _names_read(s for s in kept if not _is_assignment(s))
+    wanted = _names_read(s for s in kept if not _is_assignment(s)) | set(also)
     assignments = [s for s in kept if _is_assignment(s)]
     chosen: set[int] = set()
     while True:

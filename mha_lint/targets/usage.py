@@ -50,20 +50,22 @@ class Usage:
     doubtful: bool = False
 
 
-def find_usages(source: Source, name: str) -> list[Usage]:
+def find_usages(source: Source, name: str, *, beside: bool = True) -> list[Usage]:
     """Return how `source` and the tests and demos beside it use the class or function `name`.
 
     The best evidence first: calls before constructions alone, the file itself before others, more
-    arguments before fewer.
+    arguments before fewer. `beside`: read files near it too.
     """
     found = _Reader(source, name, own=True).usages()
-    if not any(usage.call for usage in found):
+    if beside and not any(usage.call for usage in found):
         for other in _files_beside(source, name):
             found += _Reader(other, name, own=False).usages()
     unique: dict[tuple[str, str | None], Usage] = {}
     for usage in found:
         unique.setdefault((usage.build, usage.call), usage)
-    return sorted(unique.values(), key=_rank)
+    called = {usage.build for usage in found if usage.call is not None}
+    kept = [u for u in unique.values() if u.call is not None or u.build not in called]
+    return sorted(kept, key=_rank)
 
 
 def _rank(usage: Usage) -> tuple[bool, int, bool]:

@@ -81,7 +81,7 @@ def overwritten_input(facts: SiteFacts) -> Iterator[Violation]:
     operands = facts.overwritten.value
     if not operands:
         return
-    place = facts.info.at(operands[0])
+    place = facts.info.at("overwrite", operands[0])
     others = [(facts.info.spans.get(operand), operand) for operand in operands[1:]]
     yield Violation(
         f"the loop over the heads overwrites its own input: the {_listed(operands)} of one head"

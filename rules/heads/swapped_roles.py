@@ -116,11 +116,12 @@ def swapped_roles(facts: SiteFacts) -> Iterator[Violation]:
     for shared in roles.same:
         source = _names(getattr(roles, shared[0]))
         # The key's projection is the one that is copied most, so look at the other operand.
-        wrong, others = ("v", "k") if shared == "kv" else (shared[0], shared[1:])
+        wrong = _starved(shared, unused) or ("v" if shared == "kv" else shared[0])
+        others = shared.replace(wrong, "")
         labels = [(facts.info.spans.get(other), other) for other in others]
         yield Violation(
             f"{_listed(shared)} come from one projection, {_listed(source)}, while {left_over}",
-            at=facts.info.at(wrong),
+            at=facts.info.at(*_places(wrong)),
             here=f"{wrong} is made by {_listed(source)}",
             why="q, k and v each need a learned map of their own",
             help=f"make {wrong} with its own projection; unused so far: {_listed(unused)}",
@@ -130,13 +131,27 @@ def swapped_roles(facts: SiteFacts) -> Iterator[Violation]:
         )
 
 
+_WORDS = {"q": ("q", "query", "queries"), "k": ("k", "key", "keys"), "v": ("v", "value", "values")}
+
+
+def _starved(shared: str, unused: tuple[str, ...]) -> str | None:
+    """Return the operand that the idle projection is called after, if just one is."""
+    parts = {part for name in unused for part in name.lower().replace(".", "_").split("_")}
+    named = [operand for operand in shared if parts & set(_WORDS[operand])]
+    return named[0] if len(named) == 1 else None
+
+
+def _places(operand: str) -> tuple[str, ...]:
+    return ("value_path", "v") if operand == "v" else (f"{operand}_path", operand)
+
+
 def _misfed(facts: SiteFacts, roles: Roles) -> Iterator[Violation]:
     """Flag an operand that reads another role's argument while the one of its own name exists."""
     for operand, reads, named in roles.misfed:
         yield Violation(
             f"{operand} is made from the argument {reads}, not from {named} (judged from the"
             " arguments' names)",
-            at=facts.info.at(operand),
+            at=facts.info.at("call", operand),
             here=f"reads {reads}",
             why="the caller passes three tensors, and one of them takes another one's place",
             help=f"make {operand} from {named}",

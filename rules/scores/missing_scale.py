@@ -76,6 +76,8 @@ References:
   equation 1 and footnote 4.
 - Raffel et al. 2020, "Exploring the Limits of Transfer Learning with a Unified Text-to-Text
   Transformer" (T5): the scale is folded into the initialisation.
+- Wang et al. 2018, "Non-local Neural Networks", and Zhang et al. 2019, "Self-Attention Generative
+  Adversarial Networks": one head over a feature map, without a scale by design; not flagged.
 - PyTorch documentation, torch.nn.functional.scaled_dot_product_attention. It scales by 1/sqrt(E)
   unless scale= is given.
 """
@@ -87,6 +89,7 @@ from collections.abc import Iterator
 
 from mha_lint.rule_api import (
     Kind,
+    Known,
     Label,
     Scale,
     Severity,
@@ -108,7 +111,7 @@ def missing_scale(facts: SiteFacts) -> Iterator[Violation]:
     if not math.isclose(scale.value, 1, rel_tol=1e-3) or scale.folded is not None:
         return
     head_dim = round(scale.expected**-2)
-    if head_dim < 2 or _moved_after_softmax(scale):
+    if head_dim < 2 or _moved_after_softmax(scale) or _non_local(facts):
         return
     cancelled = " (its factors cancel out)" if scale.factors else ""
     unsure = scale.init_ratio is None
@@ -125,6 +128,14 @@ def missing_scale(facts: SiteFacts) -> Iterator[Violation]:
         severity=Severity.WARNING if unsure else None,
         confirm="scale",
     )
+
+
+def _non_local(facts: SiteFacts) -> bool:
+    """Return whether one head attends over a feature map: non-local blocks have no scale by design."""
+    match facts.dims, facts.roles:
+        case Known(value=dims), Known(value=roles) if dims.num_heads == 1:
+            return any(p.convolution for p in (*roles.q, *roles.k))
+    return False
 
 
 def _moved_after_softmax(scale: Scale) -> bool:

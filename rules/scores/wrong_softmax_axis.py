@@ -107,7 +107,9 @@ def wrong_softmax_axis(facts: SiteFacts) -> Iterator[Violation]:
     axes = _listed(normaliser.axes)
     together = " together" if len(normaliser.axes) > 1 else ""
     implicit = " (no dim was given)" if normaliser.implicit else ""
-    at = facts.info.at("softmax")
+    # Where rows are called keys and columns queries, the softmax is right and the sum is crossed.
+    crossed = normaliser.axes == ("queries",) and "softmax_fault" in facts.info.spans
+    at = facts.info.at("softmax_fault" if crossed else "softmax")
     value = facts.info.spans.get("value")
     yield Violation(
         f"{normaliser.function} over {axes}{together}{_position(normaliser)}{implicit},"

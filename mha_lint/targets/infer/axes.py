@@ -85,7 +85,7 @@ def named_axes(letters: tuple[str, ...], width: str | int, length: str) -> Axes 
             return ("B", length, "h", "d")
         return None
     if len(letters) == 3:
-        if kinds[0] == "T" and kinds[1] == "B":
+        if kinds[0] == "T" and (kinds[1] == "B" or (plain[0] in "lst" and plain[1] == "n")):
             return (length, "B", width)
         if kinds[0] in ("B", "?") and kinds[1] == "D" and kinds[2] in ("T", "?"):
             return ("B", width, length)

@@ -11,12 +11,11 @@ import functools
 import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import FunctionType
 from typing import Any
 
 from mha_lint.targets.infer.vocabulary import Role
-from mha_lint.targets.source import SourceError, read_source
+from mha_lint.targets.source import Source, SourceError, cached_source
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -88,14 +87,10 @@ class Evidence:
         return Role.WIDTH if self.divided else None
 
 
-@functools.lru_cache(maxsize=64)
-def _functions(path: str, _stamp: int) -> dict[tuple[str, int], Function]:
-    try:
-        tree = read_source(path).tree
-    except SourceError:
-        return {}
+@functools.lru_cache(maxsize=32)
+def _functions(source: Source) -> dict[tuple[str, int], Function]:
     found: dict[tuple[str, int], Function] = {}
-    for node in ast.walk(tree):
+    for node in ast.walk(source.tree):
         if isinstance(node, Function):
             first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
             found[node.name, first] = node
@@ -109,10 +104,10 @@ def function_tree(function: Any) -> Function | None:
         return None
     code = function.__code__
     try:
-        stamp = Path(code.co_filename).stat().st_mtime_ns
-    except OSError:
+        source = cached_source(code.co_filename)
+    except SourceError:
         return None
-    return _functions(code.co_filename, stamp).get((code.co_name, code.co_firstlineno))
+    return _functions(source).get((code.co_name, code.co_firstlineno))
 
 
 def _runs(made: Any) -> Any:
@@ -323,9 +318,14 @@ class _Walk:
 def parameters_of(made: Any) -> Iterator[inspect.Parameter]:
     """Yield the parameters that `made` takes, ``*args`` and ``**kwargs`` left out."""
     try:
-        signature = inspect.signature(made)
+        parameters = list(inspect.signature(made).parameters.values())
     except (TypeError, ValueError):
         return
-    for parameter in signature.parameters.values():
+    passed_on = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    if isinstance(made, type) and parameters and all(p.kind in passed_on for p in parameters):
+        inits = [b for b in made.__mro__ if "__init__" in vars(b)]  # __init__(*args, **kwargs)
+        if len(inits) > 1 and inits[1] is not object:
+            parameters = list(inspect.signature(inits[1]).parameters.values())
+    for parameter in parameters:
         if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             yield parameter

@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+import inspect
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from torch import nn
 
 from mha_lint.targets.infer.bodies import parameters_of
+from mha_lint.targets.infer.scheme import Scheme
+from mha_lint.targets.infer.sized import sized
+from mha_lint.targets.infer.vocabulary import Role, role_of
 from mha_lint.targets.words import words
 
 METHODS = words("get keys items values update copy pop setdefault to_dict")
 """What is read of a config without being an entry."""
+
+_LARGE = {
+    Role.WIDTH: 63,
+    Role.INNER: 255,
+    Role.HEAD_DIM: 15,
+    Role.LAYERS: 2,
+    Role.VOCABULARY: 255,
+}
+"""Defaults beyond these are replaced: hundreds of replays should take a second."""
 
 TENSOR = words("size shape dim device dtype to view reshape ndim new_zeros")
 """What is read of tensors: an argument of which only this is read is no config."""
@@ -43,6 +56,24 @@ def config_shape(entries: dict[str, set[str]], annotated: Any) -> str:
     if "item" in ways or methods or ("get" in ways and ways != {"get"}):
         return "both"
     return "namespace"
+
+
+def small_entries(parameters: Iterable[inspect.Parameter], scheme: Scheme) -> dict[str, str]:
+    """Return entries that make a config with large defaults small; none where they are small."""
+    found: dict[str, str] = {}
+    for parameter in parameters:
+        default, role = parameter.default, role_of(parameter.name)
+        if type(default) is int and role in _LARGE and default > _LARGE[role]:
+            found[parameter.name] = sized(parameter.name, role, scheme)[0]
+    if not any(role_of(name) in (Role.WIDTH, Role.VOCABULARY) for name in found):
+        return {}
+    for parameter in parameters:
+        default, role = parameter.default, role_of(parameter.name)
+        if role is Role.HEADS and type(default) is int:
+            found[parameter.name] = str(scheme.heads)
+        elif role is Role.KV_HEADS and type(default) is int:
+            found[parameter.name] = str(scheme.kv_heads if default > 1 else 1)
+    return found
 
 
 def is_config_class(value: type) -> bool:

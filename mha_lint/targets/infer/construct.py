@@ -19,6 +19,7 @@ from mha_lint.targets.infer.configs import (
     field_names,
     is_config_class,
     render_config,
+    small_entries,
 )
 from mha_lint.targets.infer.scheme import Scheme
 from mha_lint.targets.infer.sized import flag, sized, sized_tuple
@@ -77,7 +78,7 @@ class Constructor:
         evidence = self.evidence.get(name, Evidence())
         annotated = self._annotated(parameter)
         if self._is_config(parameter):
-            return Guess([self._config(name, evidence, annotated, scheme)], Role.CONFIG)
+            return Guess(self._configs(name, evidence, annotated, scheme), Role.CONFIG)
         role = role_of(name)
         if evidence.choices and role not in (Role.WIDTH, Role.HEADS):
             return Guess([repr(choice) for choice in dict.fromkeys(evidence.choices)], role)
@@ -96,6 +97,8 @@ class Constructor:
             return Guess(["'gelu'", "''"], role)
         if role is None or (role is Role.WIDTH and evidence.role() is Role.HEADS):
             role = evidence.role() or role
+        elif role is Role.HEAD_DIM and evidence.divided:
+            role = Role.WIDTH  # dk // heads: the width of all heads together
         elif role in (Role.LENGTH, Role.COUNT, Role.INDEX, Role.SIDE) and evidence.roles:
             role = evidence.role() if evidence.role() in (Role.WIDTH, Role.RATE) else role
         options = sized(name, role, scheme)
@@ -140,18 +143,28 @@ class Constructor:
         data = entries.keys() - METHODS - TENSOR
         return bool(own) or (len(data) >= 2 and parameter.default is parameter.empty)
 
-    def _config(self, ref: str, evidence: Evidence, annotated: Any, scheme: Scheme) -> str:
+    def _configs(self, ref: str, evidence: Evidence, annotated: Any, scheme: Scheme) -> list[str]:
+        """Return expressions for a config: its class at small sizes, then at its defaults, an
+        instance at module level, a stand-in.
+        """
         entries = evidence.entries
         name, made = self._config_class(annotated, set(entries))
         if made is not None:
             inner = Constructor(made, name, self.scope, self.depth + 1)
-            arguments = {}
-            for p in inner.parameters:
-                if p.default is p.empty:
-                    arguments[p.name] = self._entry(f"{ref}.{p.name}", p.name, inner, p, scheme)
-            return inner.render(arguments)
+            needed = {
+                p.name: self._entry(f"{ref}.{p.name}", p.name, inner, p, scheme)
+                for p in inner.parameters
+                if p.default is p.empty
+            }
+            small = small_entries(inner.parameters, scheme)
+            ways = [inner.render({**small, **needed}), inner.render(needed)]
+            return list(dict.fromkeys(ways))
         if annotated is None and (instance := self._instance(set(entries))) is not None:
-            return instance
+            return [instance, self._stand_in(ref, evidence, annotated, scheme)]
+        return [self._stand_in(ref, evidence, annotated, scheme)]
+
+    def _stand_in(self, ref: str, evidence: Evidence, annotated: Any, scheme: Scheme) -> str:
+        entries = evidence.entries
         fields = {
             entry: self._field(f"{ref}.{entry}", entry, scheme)
             for entry, how in entries.items()
@@ -174,7 +187,7 @@ class Constructor:
     def _field(self, ref: str, entry: str, scheme: Scheme) -> str:
         evidence = self.evidence.get(ref, Evidence())
         if {e for e in evidence.entries if e not in METHODS}:
-            return self._config(ref, evidence, None, scheme)
+            return self._stand_in(ref, evidence, None, scheme)
         fake = inspect.Parameter(entry, inspect.Parameter.POSITIONAL_OR_KEYWORD)
         outer, self.evidence = self.evidence, {**self.evidence, entry: evidence}
         try:

@@ -17,11 +17,15 @@ from mha_lint.targets.infer.state import MASK_KINDS, State
 Edits = Iterator[tuple[float, State]]
 
 
-def build_edits(constructor: Constructor | None, state: State, error: BaseException) -> Edits:
+def build_edits(
+    constructor: Constructor | None, state: State, error: BaseException, home: str = ""
+) -> Edits:
     """Yield changes of the constructor arguments after `error`."""
-    if constructor is None:
-        return
-    failure = read_failure(error)
+    if constructor is not None:
+        yield from _by_argument(constructor, state, read_failure(error, home))
+
+
+def _by_argument(constructor: Constructor, state: State, failure: Failure) -> Edits:
     guesses = constructor.guesses(state.scheme)
     entry = _missing_entry(failure)
     if entry is not None and entry not in dict(state.entries):
@@ -52,10 +56,11 @@ def call_edits(
     state: State,
     error: BaseException,
     inputs: Inputs,
+    home: str = "",
 ) -> Edits:
     """Yield changes of the inputs, then of the constructor arguments, after `error`."""
     assert state.inputs is not None
-    failure = read_failure(error)
+    failure = read_failure(error, home)
     chosen = dict(state.inputs)
     for name in failure.missing:
         if name in inputs.names and name not in chosen:
@@ -81,7 +86,7 @@ def call_edits(
             yield 0.25 + 0.08 * index, together
     yield from _by_kind(state, failure)
     if constructor is not None:
-        for extra, successor in build_edits(constructor, state, error):
+        for extra, successor in _by_argument(constructor, state, failure):
             yield 1.0 + extra, dataclasses.replace(successor, inputs=None)
 
 
@@ -101,7 +106,7 @@ def _by_rank(state: State, failure: Failure, inputs: Inputs) -> Edits:
     rank = int(match[1]) if match else None
     if "Dimension out of range" in failure.message:
         yield from _higher(state, inputs)
-    if rank is None and (match := re.search(r"[Ee]xpected (\d)D", failure.message)):
+    if rank is None and (match := re.search(r"(?:[Ee]xpected|to be) (\d)-?D", failure.message)):
         rank = int(match[1])
     if match := re.search(r"same number of dimensions: got (\d) and (\d)", failure.message):
         rank = max(int(match[1]), int(match[2]))
@@ -166,6 +171,7 @@ def _by_number(
             for axis in reversed(range(len(actual))):
                 is_last = axis == len(actual) - 1
                 cost = (0.25 if is_last and guess.kind == "float" else 0.55) + crowded
+                cost += 0.8 if axis == 0 and len(actual) > 2 else 0.0
                 wanted = {new: cost}
                 if is_last and new > old:  # concatenated with something before
                     wanted[actual[axis] + new - old] = 0.35
@@ -183,9 +189,10 @@ def _by_number(
                         0.7,
                         dataclasses.replace(state.with_argument(argument, str(new)), inputs=None),
                     )
-    if scheme.source != scheme.length and {scheme.source, scheme.length} & set(numbers):
+    if scheme.source != scheme.length:
         same = dataclasses.replace(scheme, source=scheme.length)
-        yield 0.2, dataclasses.replace(state, scheme=same)
+        told = {scheme.source, scheme.length} & set(numbers)
+        yield 0.2 if told else 0.5, dataclasses.replace(state, scheme=same)
 
 
 def _by_kind(state: State, failure: Failure) -> Edits:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import traceback
 from dataclasses import dataclass, field
@@ -11,7 +12,10 @@ from typing import Any
 
 import torch
 
-from mha_lint.targets.source import SourceError, read_source
+from mha_lint.targets.source import Source, SourceError, cached_source
+
+DEEPEST = 8
+"""User frames of a traceback that are looked at, from the innermost."""
 
 
 @dataclass(slots=True)
@@ -39,15 +43,15 @@ class Failure:
         return None
 
 
-def read_failure(error: BaseException) -> Failure:
-    """Return what can be read from `error` and its traceback."""
+def read_failure(error: BaseException, home: str = "") -> Failure:
+    """Return what can be read from `error` and its traceback; `home`: see `is_user_file`."""
     failure = Failure(error, str(error))
     steps = [
         (frame, line)
         for frame, line in traceback.walk_tb(error.__traceback__)
-        if is_user_file(frame.f_code.co_filename)
+        if is_user_file(frame.f_code.co_filename, home)
     ]
-    for frame, line in reversed(steps):
+    for frame, line in reversed(steps[-DEEPEST:]):
         statement = statement_at(frame.f_code.co_filename, line)
         if statement is None:
             continue
@@ -71,8 +75,13 @@ def read_failure(error: BaseException) -> Failure:
     return failure
 
 
-def is_user_file(path: str) -> bool:
-    """Tell whether `path` is source of the user: not installed, not ours, not generated."""
+def is_user_file(path: str, home: str = "") -> bool:
+    """Tell whether `path` is source of the user: not installed, not ours, not generated.
+
+    `home`: the folder of an installed package that is itself the target.
+    """
+    if home and path.startswith(home):
+        return True
     if path.startswith("<") or "site-packages" in path or "dist-packages" in path:
         return False
     if path.startswith(_PYTHON) or path.startswith(_OURS):
@@ -88,19 +97,22 @@ _TORCH = torch.__file__.rpartition("/")[0] + "/"
 def statement_at(path: str, line: int) -> ast.stmt | None:
     """Return the innermost statement that covers `line`."""
     try:
-        tree = read_source(path).tree
+        source = cached_source(path)
     except SourceError:
         return None
-    best: ast.stmt | None = None
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.stmt):
-            continue
-        inside = node.lineno <= line <= (node.end_lineno or node.lineno)
-        if inside and (best is None or node.lineno >= best.lineno):
-            best = node
-    if isinstance(best, ast.FunctionDef | ast.ClassDef | ast.For | ast.If | ast.With):
-        return None if isinstance(best, ast.FunctionDef | ast.ClassDef) else best
-    return best
+    best = _statements(source).get(line)
+    return None if isinstance(best, ast.FunctionDef | ast.ClassDef) else best
+
+
+@functools.lru_cache(maxsize=16)
+def _statements(source: Source) -> dict[int, ast.stmt]:
+    """Return the innermost statement of every line."""
+    found: dict[int, ast.stmt] = {}
+    for node in ast.walk(source.tree):  # outer statements come before what they enclose
+        if isinstance(node, ast.stmt):
+            for line in range(node.lineno, (node.end_lineno or node.lineno) + 1):
+                found[line] = node
+    return found
 
 
 def _spaced(message: str) -> str:

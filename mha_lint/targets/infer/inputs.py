@@ -53,7 +53,7 @@ class Inputs:
         self.names = [p.name for p in self.parameters]
         lower = {n.lower() for n in self.required()}
         self.length = "HW" if {"h", "w"} <= lower or {"height", "width"} <= lower else "T"
-        self.time_first = any(
+        self.time_first = getattr(made, "batch_first", None) is False or any(
             is_time_first(letters)
             for seen in self.evidence.values()
             for letters in [*seen.letters, three_names(seen.axis_names)]
@@ -107,18 +107,21 @@ class Inputs:
             symbol = "S" if self._is_cross(lower) or self._has_cross() else "T"
             return [InputGuess("lengths", ("B",), text=symbol), *self._size(lower)]
         if seen.as_mask or (MASK.search(lower) and not seen.last):
-            return self._mask(lower, seen)
+            masks = self._mask(lower, seen)
+            known = seen.hides or seen.boolean or seen.numeric_mask or seen.additive_mask
+            optional = "None" in annotation or "Optional" in annotation
+            # a mask of unknown polarity would be a guess, and a wrong one looks like a fault
+            return masks if known or not optional else [InputGuess("text", text="None"), *masks]
         if CACHE.search(lower):
             one = InputGuess("float", ("B", "h", "S", "d"))
             pair = InputGuess("tuple", parts=(one, one))
             none = InputGuess("text", text="None")
             return [one, pair, none] if HALF.search(lower) else [pair, none, one]
-        if ROTARY.search(lower):
+        if ROTARY.search(lower) and seen.parts < 2:
             return self._rotary(lower)
-        if seen.parts > 1 and not seen.ranks and not seen.last and not is_list:
-            part = InputGuess("float", ("B", "T", "d"))
-            if not (ROTARY.search(lower) or POSITIONS.search(lower)):
-                part = self._floats(lower, seen)[0]
+        placed = ROTARY.search(lower) or POSITIONS.search(lower)
+        if seen.parts > 1 and not seen.ranks and not seen.last and (placed or not is_list):
+            part = InputGuess("float", ("B", "T", "d")) if placed else self._floats(lower, seen)[0]
             return [InputGuess("tuple", parts=(part,) * seen.parts), *self._floats(lower, seen)]
         added = bool(seen.added_to & set(self.names))
         if POSITIONS.search(lower) and not seen.last and not seen.ranks.get(3) and not added:
@@ -223,12 +226,12 @@ class Inputs:
         shapes = [named_axes(letters, width, length) for letters in named if letters]
         found = [shape for shape in shapes if shape is not None]
         rank = seen.rank()
-        if rank is None and lower in QKV:
-            rank = (
-                max((e.rank() or 0 for n, e in self.evidence.items() if n.lower() in QKV)) or None
-            )
+        if lower in QKV:  # q, k and v have as many axes
+            alike = [e.rank() or 0 for n, e in self.evidence.items() if n.lower() in QKV]
+            rank = max([rank or 0, *alike]) or None
         if self.time_first and rank in (None, 3):
-            found.append((length, "B", width))
+            stated = getattr(self.made, "batch_first", None) is False
+            found.insert(0 if stated else len(found), (length, "B", width))
         found = [f for f in found if rank is None or len(f) == rank]
         channels = seen.channels.get(1)
         others = [e.rank() for n, e in self.evidence.items() if n.lower() != lower]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import heapq
 import itertools
+import math
 import time
 from typing import Any
 
@@ -23,11 +24,15 @@ from mha_lint.targets.infer.scheme import SCHEMES, Scheme
 from mha_lint.targets.infer.state import State
 from mha_lint.targets.infer.vocabulary import Role, role_of
 from mha_lint.targets.make import FileMaker, StageError, run_once
-from mha_lint.targets.sizes import sizes_of
+from mha_lint.targets.sizes import bound_arguments, sizes_of
 from mha_lint.targets.subject import Recipe, Subject
 from mha_lint.targets.tensors import tensors_in
+from mha_lint.targets.timelimit import TimeLimitError, time_limit
 
 MOST_TRIES = 120
+SECONDS = 5.0
+LARGEST = 1_000_000
+"""Elements of an input, beyond which a guess is not tried."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -39,6 +44,8 @@ class Outcome:
     build: str = ""
     call: str = ""
     unsure: tuple[str, ...] = ()
+    first_errors: tuple[BaseException, ...] = ()
+    """The error of the first guess at each set of sizes, where it built."""
 
 
 class Search:
@@ -61,6 +68,7 @@ class Search:
         self.maker, self.made, self.name, self.deadline = maker, made, name, deadline
         self.build, self.call = build, call
         self.scope = maker.namespace()
+        self.home = maker.loaded.home
         self.is_class = isinstance(made, type)
         self.factory = False
         self.constructor = Constructor(made, name, self.scope) if build is None else None
@@ -73,24 +81,41 @@ class Search:
         self.best: tuple[int, StageError, str, str] | None = None
         self.spare: Subject | None = None
         self.accepted: State | None = None
+        self.finite = True
+        self.first_errors: list[BaseException] = []
 
     def run(self) -> Outcome:
         """Try states until one runs and gives finite numbers."""
         for index, scheme in enumerate(SCHEMES):
             self._push(State(scheme), 1.2 * index)
-        tries = 0
-        while self.heap and tries < MOST_TRIES and time.monotonic() < self.deadline:
+        while self.heap and len(self.seen) < MOST_TRIES and time.monotonic() < self.deadline:
             cost, _, state = heapq.heappop(self.heap)
             subject = self._try(state, cost)
-            tries += 1
             if subject is not None:
-                return Outcome(self._simplified(subject))
+                return self._made_anew(self._simplified(subject))
+        for scheme in SCHEMES:  # for the error at each set of sizes
+            if time.monotonic() < self.deadline:
+                self._try(State(scheme), math.inf)
         if self.spare is not None:
-            return Outcome(self.spare)
+            return self._made_anew(self.spare)
         if self.best is None:
             return Outcome(None)
         _, failure, build, call = self.best
-        return Outcome(None, failure, build, call, self._unsure())
+        return Outcome(None, failure, build, call, self._unsure(), tuple(self.first_errors))
+
+    def _made_anew(self, subject: Subject) -> Outcome:
+        """Make the subject once more from its recipe: its module has been called before."""
+        try:
+            return Outcome(self.maker.evaluate(subject.recipe))
+        except StageError as failure:
+            return Outcome(None, failure, subject.build, subject.call)
+
+    def _too_large(self, inputs: Inputs, state: State) -> bool:
+        sizes = inputs.sizes_at(state.scheme)
+        return any(
+            math.prod(sizes.get(a, 1) if isinstance(a, str) else a for a in guess.axes) > LARGEST
+            for _, guess in state.inputs or ()
+        )
 
     def _unsure(self) -> tuple[str, ...]:
         """Return the constructor arguments whose meaning could not be told."""
@@ -127,6 +152,7 @@ class Search:
         if module is None:
             return None
         inputs = self._inputs(build, module, state.scheme)
+        is_first = state.inputs is None and not state.arguments
         if state.inputs is None:
             names = inputs.required()
             chosen = tuple((n, inputs.options(n)[0]) for n in names)
@@ -136,20 +162,32 @@ class Search:
             return None
         self.seen.add((build, call))
         recipe = Recipe(build, call, "inferred")
+        if self._too_large(inputs, state):
+            return None
         try:
-            subject = self.maker.evaluate(recipe)
+            with time_limit(SECONDS):
+                subject = self.maker.evaluate(recipe, built=module)
+                self.finite = not _has_nan(subject)
+        except TimeLimitError:
+            return None
         except StageError as failure:
             self._failed(failure, build, call, 2)
+            if is_first and failure.stage == "call":
+                self.first_errors.append(failure.error)
             if self.call is None:
-                for extra, successor in call_edits(self.constructor, state, failure.error, inputs):
+                for extra, successor in call_edits(
+                    self.constructor, state, failure.error, inputs, self.home
+                ):
                     further = dataclasses.replace(successor, step=state.step + 1)
                     self._push(further, cost + extra + 0.1 * state.step)
             else:
-                for extra, successor in build_edits(self.constructor, state, failure.error):
+                for extra, successor in build_edits(
+                    self.constructor, state, failure.error, self.home
+                ):
                     self._push(successor, cost + extra)
             return None
         self.accepted = state
-        if self.call is None and _has_nan(subject):
+        if self.call is None and not self.finite:
             self.spare = self.spare or subject
             for extra, successor in flipped_masks(state):
                 self._push(successor, cost + extra)
@@ -176,8 +214,10 @@ class Search:
             inputs = self._inputs(subject.build, subject.module, other.scheme)
             call = self._render_call(inputs, other, subject.module)
             try:
-                found = self.maker.evaluate(Recipe(subject.build, call, "inferred"))
-            except StageError:
+                with time_limit(SECONDS):
+                    recipe = Recipe(subject.build, call, "inferred")
+                    found = self.maker.evaluate(recipe, built=subject.module)
+            except (StageError, TimeLimitError):
                 continue
             if not _has_nan(found):
                 return found
@@ -198,11 +238,16 @@ class Search:
     def _module(self, build: str, state: State, cost: float) -> Any:
         if build not in self.modules:
             try:
-                self.modules[build] = self.maker.build(build)
+                with time_limit(SECONDS):
+                    self.modules[build] = self.maker.build(build)
+            except TimeLimitError:
+                self.modules[build] = None
             except StageError as failure:
                 self.modules[build] = None
                 self._failed(failure, build, "", 1)
-                for extra, successor in build_edits(self.constructor, state, failure.error):
+                for extra, successor in build_edits(
+                    self.constructor, state, failure.error, self.home
+                ):
                     self._push(successor, cost + extra)
         return self.modules[build]
 
@@ -210,7 +255,7 @@ class Search:
         key = (build, scheme)
         if key not in self.inputs:
             recipe = Recipe(build, "", "inferred")
-            numbers = sizes_of(module, recipe, self.scope)
+            numbers = sizes_of(bound_arguments(recipe, self.scope))
             widths = [v for n, v in numbers.items() if role_of(n) is Role.WIDTH and v > 1]
             self.inputs[key] = Inputs(module, scheme, next(iter(widths), None))
         return self.inputs[key]

@@ -65,6 +65,8 @@ def sized(name: str, role: Role | None, scheme: Scheme) -> list[str]:
             return ["torch.float32"]
         case Role.DEVICE:
             return ["'cpu'", "torch.device('cpu')"]
+        case _ if "implementation" in plain:
+            return ["'eager'"]
         case _:
             return ["2", str(width), "None", "0.5", "True"]
 

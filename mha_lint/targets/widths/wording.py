@@ -25,7 +25,8 @@ def indivisible(
     """Return the finding that `heads` does not divide `width`."""
     (heads_name, h), (width_name, w) = heads, width
     valid = valid_heads(w)
-    near = sorted(sorted(valid, key=lambda n: (abs(n - h), n))[:2])
+    near = [*[n for n in valid if n < h][-1:], *[n for n in valid if n > h][:1]]
+    article = "an" if width_name[:1].lower() in "aeiou" else "a"
     text = (
         f"{heads_name} = {h} does not divide {width_name} = {w}"
         f" (remainder {w % h}); valid: {', '.join(map(str, valid))}"
@@ -34,7 +35,7 @@ def indivisible(
         INDIVISIBLE,
         f"{lead}: {text}" if lead else text,
         scene.span,
-        f"use {' or '.join(map(str, near))} heads, or a {width_name} that is a multiple of {h}",
+        f"use {' or '.join(map(str, near))} heads, or {article} {width_name} that is a multiple of {h}",
         (message.splitlines()[0] if message else "the code's own check failed",),
     )
 

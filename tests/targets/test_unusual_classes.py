@@ -7,6 +7,12 @@ file, without a hint at how they are built or called.
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from mha_lint.targets.subject import Subject
 
 HEAD = """
 import math
@@ -1157,3 +1163,19 @@ _add(
             return x + y.reshape(B, L, C)
     """,
 )
+
+
+@pytest.mark.parametrize("name", UNUSUAL)
+def test_it_runs_without_configuration(name: str, opened: Callable[..., object]) -> None:
+    target, source = UNUSUAL[name]
+    subject = opened(source, target)
+    assert isinstance(subject, Subject), getattr(subject, "reason", "")
+    assert subject.how == "inferred"
+    again = subject.rebuilt()
+    assert (again.build, again.call) == (subject.build, subject.call)
+    shapes = [tuple(a.shape) for a in subject.args if isinstance(a, torch.Tensor)]
+    alike = [shape for shape in shapes if len(shape) == 3 and shape[0] == shape[1]]
+    assert not alike, "the batch is as long as the sequence: nothing can be told from that"
+    resized = next(subject.resized(), None)
+    assert resized is not None, "no second size"
+    assert (resized.build, resized.call) != (subject.build, subject.call)

@@ -1,0 +1,57 @@
+"""Undo what user code did to the modules that we and the next target rely on."""
+
+from __future__ import annotations
+
+import builtins
+import json
+import math
+import os
+import random
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+_MODULES: tuple[ModuleType, ...] = (
+    torch, torch.nn, torch.nn.functional, torch.nn.init, builtins, json, math, os, random,
+)  # fmt: skip
+_CLASSES: tuple[type, ...] = (torch.Tensor, torch.nn.Module, torch.nn.Parameter)
+
+
+@contextmanager
+def restored() -> Iterator[None]:
+    """Put torch's and the standard library's names, loaded modules, environment and cwd back."""
+    names = [(m, dict(vars(m))) for m in _MODULES]
+    classes = [(c, dict(vars(c))) for c in _CLASSES]
+    loaded = dict(sys.modules)
+    environment, path, here = dict(os.environ), list(sys.path), Path.cwd()
+    try:
+        yield
+    finally:
+        for module, before in names:
+            _put_back(vars(module), before)
+        for cls, before in classes:
+            for name, value in before.items():
+                if vars(cls).get(name) is not value and not name.startswith("__"):
+                    setattr(cls, name, value)
+        for name, module in loaded.items():
+            if sys.modules.get(name) is not module:
+                sys.modules[name] = module
+        if dict(os.environ) != environment:
+            os.environ.clear()
+            os.environ.update(environment)
+        sys.path[:] = path
+        try:
+            os.chdir(here)
+        except OSError:  # the folder that we were started in is gone: nothing to go back to
+            return
+
+
+def _put_back(now: dict[str, Any], before: dict[str, Any]) -> None:
+    for name, value in before.items():
+        if now.get(name) is not value:
+            now[name] = value

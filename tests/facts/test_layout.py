@@ -1,0 +1,253 @@
+"""Head split and head merge: what varies along rows and features."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from mha_lint.model.facts import LayoutKind
+from tests.facts.spellings import SPELLINGS
+
+if TYPE_CHECKING:
+    from tests.facts.conftest import Measure
+
+Known = Callable[[Any], Any]
+Why = Callable[[Any], tuple[str, str]]
+
+SPLIT = "self.{}_proj(x).view(B, T, self.h, self.d_k).transpose(1, 2)"
+MERGE = "context.transpose(1, 2).reshape(B, T, C)"
+SCRAMBLED = "self.{}_proj(x).view(B, self.h, T, self.d_k)"
+
+
+def resplit(which: str, spelled: str) -> tuple[str, str]:
+    return SPLIT.format(which), spelled.format(which)
+
+
+@pytest.mark.parametrize("name", SPELLINGS)
+def test_right_in_every_spelling(name: str, measured: Measure, known: Known) -> None:
+    spelling = SPELLINGS[name]
+    site = measured(text=spelling.text, build=spelling.build, call=spelling.call).site
+    for which, fact in zip("qkv", (site.split_q, site.split_k, site.split_v), strict=True):
+        found = known(fact)
+        assert (found.kind, found.operand) == (LayoutKind.RIGHT, which)
+        assert (found.rows, found.features) == (("positions",), ("channels",))
+        assert found.example == ""
+    merge = known(site.merge)
+    assert (merge.kind, merge.operand) == (LayoutKind.RIGHT, "context")
+    assert (merge.rows, merge.features, merge.example) == (("positions",), ("heads",), "")
+
+
+@pytest.mark.parametrize(
+    "spelled",
+    [
+        "self.{}_proj(x).view(B, T, self.d_k, self.h).permute(0, 3, 1, 2)",
+        "torch.stack(self.{}_proj(x).chunk(self.h, dim=-1), dim=1)",
+        "self.{}_proj(x).unflatten(-1, (self.h, self.d_k)).movedim(2, 1)",
+        "self.{}_proj(x).transpose(1, 2).reshape(B, self.h, self.d_k, T).transpose(2, 3)",
+    ],
+)
+def test_other_right_splits(spelled: str, measured: Measure, known: Known) -> None:
+    site = measured(*(resplit(w, spelled) for w in "qkv")).site
+    for fact in (site.split_q, site.split_k, site.split_v):
+        assert known(fact).kind is LayoutKind.RIGHT
+    assert known(site.dims).num_heads == 4
+
+
+@pytest.mark.parametrize("which", ["q", "k", "v"])
+def test_one_scrambled_split(which: str, measured: Measure, known: Known) -> None:
+    case = measured(resplit(which, SCRAMBLED))
+    facts = dict(zip("qkv", (case.site.split_q, case.site.split_k, case.site.split_v), strict=True))
+    found = known(facts[which])
+    assert (found.kind, found.operand) == (LayoutKind.SCRAMBLED, which)
+    assert found.rows == ("positions", "channels")
+    assert found.span.line == case.line(f"{which} = self")
+    assert case.marked(found.span) == SCRAMBLED.format(which)
+    # (B, T, h * d_k) read as (B, h, T, d_k): the second row is the second head's share.
+    assert found.example == (
+        "in the first score matrix row 0 begins with channel 0 of position 0"
+        " and row 1 begins with channel 6 of position 0"
+    )
+    others = [known(f).kind for name, f in facts.items() if name != which]
+    assert others == [LayoutKind.RIGHT] * 2
+
+
+@pytest.mark.parametrize(
+    "spelled",
+    [
+        SCRAMBLED,
+        "self.{}_proj(x).reshape(B, self.h, T, self.d_k)",
+        "self.{}_proj(x).transpose(1, 2).reshape(B, self.h, T, self.d_k)",
+        "self.{}_proj(x).view(B, self.h, self.d_k, T).transpose(2, 3)",
+    ],
+)
+def test_scrambled_splits(spelled: str, measured: Measure, known: Known, why: Why) -> None:
+    site = measured(*(resplit(w, spelled) for w in "qkv")).site
+    for fact in (site.split_q, site.split_k, site.split_v):
+        assert known(fact).kind is LayoutKind.SCRAMBLED
+    assert why(site.merge) == (
+        "NotApplicable",
+        "the head split is wrong already, and the merge answers to it",
+    )
+
+
+def test_rows_that_are_heads(measured: Measure, known: Known) -> None:
+    case = measured(
+        *(resplit(w, "self.{}_proj(x).view(B, T, self.h, self.d_k)") for w in "qkv"),
+        (MERGE, "context.reshape(B, T, C)"),
+    )
+    for fact in (case.site.split_q, case.site.split_k, case.site.split_v):
+        found = known(fact)
+        assert (found.kind, found.rows) == (LayoutKind.OVER_HEADS, ("channels",))
+    assert known(case.site.split_q).span.line == case.line("scores = q @")
+
+
+def test_the_permutation_that_put_heads_into_rows(measured: Measure, known: Known) -> None:
+    case = measured(
+        *(
+            resplit(w, "self.{}_proj(x).view(B, T, self.h, self.d_k).permute(1, 0, 2, 3)")
+            for w in "qkv"
+        ),
+        (MERGE, "context.transpose(0, 1).reshape(B, T, C)"),
+    )
+    found = known(case.site.split_v)
+    assert (found.kind, found.rows) == (LayoutKind.OVER_HEADS, ("channels",))
+    assert found.span.line == case.line("v = self")
+
+
+def test_a_fused_projection_cut_across_positions(measured: Measure, known: Known) -> None:
+    text = SPELLINGS["fused"].text.replace(
+        "view(B, T, 3, self.h, self.d_k).permute(2, 0, 3, 1, 4)",
+        "view(B, 3, self.h, T, self.d_k).permute(1, 0, 2, 3, 4)",
+    )
+    case = measured(text=text)
+    for fact in (case.site.split_q, case.site.split_k, case.site.split_v):
+        found = known(fact)
+        assert found.kind is LayoutKind.SCRAMBLED
+        assert found.span.line == case.line("self.qkv(x)")
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        "view(B, T, self.h, 3, self.d_k).permute(3, 0, 2, 1, 4)",
+        "view(B, T, self.h, self.d_k, 3).permute(4, 0, 2, 1, 3)",
+    ],
+)
+def test_interleaved_fused_projections_are_right(
+    order: str, measured: Measure, known: Known
+) -> None:
+    text = SPELLINGS["fused"].text.replace(
+        "view(B, T, 3, self.h, self.d_k).permute(2, 0, 3, 1, 4)", order
+    )
+    site = measured(text=text).site
+    for fact in (site.split_q, site.split_k, site.split_v, site.merge):
+        assert known(fact).kind is LayoutKind.RIGHT
+
+
+ROTATE = """\
+        angle = torch.arange(T)[:, None] / 10 ** torch.arange(self.d_k // 2)
+        cos, sin = angle.cos().repeat(1, 2), angle.sin().repeat(1, 2)
+        q, k = (z * cos + torch.cat((-z[..., 3:], z[..., :3]), -1) * sin for z in (q, k))
+        scores = q @ k"""
+NORM = """\
+        q, k = (F.layer_norm(z, (self.d_k,)) for z in (q, k))
+        scores = q @ k"""
+
+
+@pytest.mark.parametrize("between", [ROTATE, NORM], ids=["rotation", "norm"])
+@pytest.mark.parametrize("which", ["q", "k"])
+def test_a_rotation_or_norm_does_not_hide_the_layout(
+    which: str, between: str, measured: Measure, known: Known
+) -> None:
+    right = measured(("        scores = q @ k", between)).site
+    assert known(right.split_q).kind is known(right.split_k).kind is LayoutKind.RIGHT
+    case = measured(("        scores = q @ k", between), resplit(which, SCRAMBLED))
+    facts = {"q": case.site.split_q, "k": case.site.split_k}
+    found = known(facts.pop(which))
+    assert found.kind is LayoutKind.SCRAMBLED
+    assert found.span.line == case.line(f"{which} = self")
+    (other,) = facts.values()
+    assert known(other).kind is LayoutKind.RIGHT
+
+
+# --- merge ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "spelled",
+    [
+        "context.permute(0, 2, 1, 3).flatten(2)",
+        "context.permute(0, 2, 3, 1).reshape(B, T, C)",
+        "torch.cat(context.unbind(1), dim=-1)",
+        "context.transpose(1, 2).contiguous().view(B, T, C)",
+    ],
+)
+def test_other_right_merges(spelled: str, measured: Measure, known: Known) -> None:
+    case = measured((MERGE, spelled))
+    found = known(case.site.merge)
+    assert found.kind is LayoutKind.RIGHT
+    assert found.span.line == case.line("merged = ")
+
+
+@pytest.mark.parametrize(
+    ("spelled", "queries"),
+    [
+        ("context.reshape(B, T, C)", "0, 1, 2, 3"),
+        ("context.transpose(2, 3).reshape(B, T, C)", "0, 1, 2, 3"),
+        ("context.flatten(1).view(B, T, C)", "0, 1, 2, 3"),
+    ],
+)
+def test_scrambled_merges(spelled: str, queries: str, measured: Measure, known: Known) -> None:
+    case = measured((MERGE, spelled))
+    found = known(case.site.merge)
+    assert (found.kind, found.operand) == (LayoutKind.SCRAMBLED, "context")
+    assert (found.rows, found.features) == (("positions", "heads"), ("positions",))
+    assert found.example == f"the first output vector gathers the queries {queries}"
+    assert found.span.line == case.line("merged = ")
+
+
+def test_a_scrambled_merge_of_folded_heads(measured: Measure, known: Known) -> None:
+    text = SPELLINGS["bmm"].text.replace(MERGE, "context.reshape(B, T, C)")
+    case = measured(text=text)
+    assert known(case.site.merge).kind is LayoutKind.SCRAMBLED
+    assert known(case.site.merge).span.line == case.line("merged = ")
+
+
+def test_heads_of_several_samples_in_one_vector(measured: Measure, known: Known) -> None:
+    case = measured((MERGE, "context.permute(2, 1, 0, 3).reshape(T, B, C).transpose(0, 1)"))
+    found = known(case.site.merge)
+    assert found.kind is LayoutKind.MIXED_SAMPLES
+    assert (found.rows, found.features) == (("samples",), ("samples",))
+    assert found.example == "one output vector gathers heads of several samples"
+    assert found.span.line == case.line("merged = ")
+
+
+def test_output_vectors_dealt_out_anew(measured: Measure, known: Known) -> None:
+    case = measured((MERGE, "context.permute(2, 0, 1, 3).reshape(B, T, C)"))
+    found = known(case.site.merge)
+    assert found.kind is LayoutKind.SCRAMBLED
+    assert (found.rows, found.features) == (("positions", "samples"), ("heads",))
+    assert found.example == (
+        "a plain view deals the output vectors out anew: sample and position mix"
+    )
+    assert found.span.line == case.line("merged = ")
+
+
+def test_heads_of_a_list_joined_along_the_wrong_axis(measured: Measure, known: Known) -> None:
+    text = SPELLINGS["listed"].text.replace(
+        "torch.cat([head(x) for head in self.heads], dim=-1)",
+        "torch.cat([head(x) for head in self.heads], dim=1).reshape(x.shape)",
+    )
+    found = known(measured(text=text).site.merge)
+    assert found.kind is LayoutKind.SCRAMBLED
+
+
+def test_a_norm_of_the_context_does_not_hide_the_merge(measured: Measure, known: Known) -> None:
+    normed = ("context = weights @ v", "context = F.layer_norm(weights @ v, (self.d_k,))")
+    right = measured(normed)
+    assert known(right.site.merge).kind is LayoutKind.RIGHT
+    wrong = measured(normed, (MERGE, "context.reshape(B, T, C)"))
+    assert known(wrong.site.merge).kind is LayoutKind.SCRAMBLED
+    assert known(wrong.site.merge).span.line == wrong.line("merged = ")

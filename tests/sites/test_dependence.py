@@ -1,0 +1,76 @@
+"""What depends on what: values count, shapes do not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mha_lint.capture import Recording
+from mha_lint.sites.dependence import Dependence, is_number, is_tensor, op, operands, shape
+
+Record = Callable[..., Recording]
+
+
+class Gate(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.map = nn.Linear(4, 4)
+        self.bias = nn.Parameter(torch.randn(4))
+        self.register_buffer("table", torch.randn(4))
+
+    def forward(self, x: Tensor, y: Tensor) -> Any:
+        mapped = self.map(x)
+        weight = self.bias.exp()
+        blank = torch.zeros_like(y)
+        dead = y.sum()
+        del dead
+        return mapped * weight + blank + self.table
+
+
+def node(recording: Recording, name: str) -> Any:
+    (one,) = [n for n in recording.graph.nodes if op(n) == name]
+    return one
+
+
+def test_of_one_module(recorded: Record) -> None:
+    recording = recorded(Gate(), torch.randn(2, 4), torch.randn(2, 4), names=("x", "y"))
+    found = Dependence(recording)
+    mapped, weight = node(recording, "linear"), node(recording, "exp")
+    blank, dead = node(recording, "zeros_like"), node(recording, "sum")
+    product = node(recording, "mul")
+    assert found.on_data(mapped) and not found.on_data(weight)
+    assert not found.on_data(blank)
+    assert found.learned_only(weight)
+    assert not found.learned_only(mapped) and not found.learned_only(blank)
+    assert found.parameters(mapped) == {"map.weight", "map.bias"}
+    assert found.parameters(product) == {"map.weight", "map.bias", "bias"}
+    assert found.parameters(blank) == frozenset()
+    assert found.inputs_of(product) == {"x"}
+    assert found.inputs_of(dead) == {"y"}
+    assert dead not in found.live and mapped in found.live
+    assert operands(blank) == []
+    assert found.users(weight) == [product]
+
+
+def test_paths_are_in_recorded_order(recorded: Record) -> None:
+    recording = recorded(lambda x: ((x * 2) + x.exp()).sum(), torch.randn(3))
+    found = Dependence(recording)
+    (x,) = recording.placeholders
+    assert [op(n) for n in found.between(x, recording.outputs[0])] == ["mul", "exp", "add", "sum"]
+    exp, add = node(recording, "exp"), node(recording, "add")
+    assert [op(n) for n in found.between(exp, add)] == ["add"]
+    assert found.between(add, exp) == []
+    assert found.ancestors([exp]) == {x, exp}
+    assert {op(n) for n in found.descendants([exp])} >= {"exp", "add", "sum"}
+
+
+def test_values_of_nodes(recorded: Record) -> None:
+    recording = recorded(lambda x: x[x.argmax()] + x.size(0), torch.randn(5))
+    argmax = node(recording, "argmax")
+    assert is_tensor(recording, argmax) and not is_number(recording, argmax)
+    (x,) = recording.placeholders
+    assert is_number(recording, x)
+    assert shape(recording, x) == (5,)

@@ -1,0 +1,83 @@
+"""What normalises is found by what it does, whatever it is called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from mha_lint.facts.bench import Bench
+
+Find = Callable[..., Bench]
+
+
+def attend(weigh: Callable[[Tensor], Tensor]) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    def run(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return weigh(q @ k.mT) @ v
+
+    return run
+
+
+def by_hand(s: Tensor, dim: int = -1) -> Tensor:
+    e = s.exp()
+    return e / e.sum(dim, keepdim=True)
+
+
+def shifted(s: Tensor) -> Tensor:
+    e = (s - s.amax(-1, keepdim=True)).exp()
+    return e / e.sum(-1, keepdim=True)
+
+
+def clamped(s: Tensor) -> Tensor:
+    e = (s - s.max(-1, keepdim=True).values.detach()).exp()
+    return e / e.sum(-1, keepdim=True).clamp(min=1e-9)
+
+
+Q, K, V = torch.randn(2, 4, 5, 6), torch.randn(2, 4, 7, 6), torch.randn(2, 4, 7, 6)
+
+
+@pytest.mark.parametrize(
+    ("weigh", "element", "later", "made_by"),
+    [
+        (lambda s: s.softmax(-1), "softmax", 0, "softmax"),
+        (lambda s: torch.softmax(s, -2), "softmax", 0, "softmax"),
+        (lambda s: s.log_softmax(-1).exp(), "softmax", 0, "exp"),
+        (by_hand, "coupled", 0, "div"),
+        (shifted, "coupled", 0, "div"),
+        (clamped, "coupled", 0, "div"),
+        (lambda s: s.softmax(-1).softmax(-1), "softmax", 1, "softmax"),
+        (lambda s: (s.softmax(-1) + 1).log_softmax(-1), "softmax", 1, "softmax"),
+        (lambda s: by_hand(s.softmax(-1)), "softmax", 1, "softmax"),
+        (lambda s: s.softmax(-1) * 3, "softmax", 0, "softmax"),
+        (lambda s: s.sigmoid(), "sigmoid", 0, "sigmoid"),
+        (lambda s: s.relu() / 7, "relu", 0, "relu"),
+    ],
+)
+def test_of_a_site(
+    weigh: Callable[[Tensor], Tensor], element: str, later: int, made_by: str, found: Find
+) -> None:
+    bench = found(attend(weigh), Q, K, V)
+    (site,) = bench.sites
+    normaliser = site.normaliser
+    assert (normaliser.element, len(normaliser.later)) == (element, later)
+    assert normaliser.weights.meta["op"] == made_by
+    logits = bench.replay.base(normaliser.logits)
+    torch.testing.assert_close(logits, bench.replay.base(site.scores))
+
+
+def test_none(found: Find) -> None:
+    bench = found(attend(lambda s: s * 0.1), Q, K, V)
+    (site,) = bench.sites
+    assert site.normaliser.element is None
+    assert site.normaliser.logits is site.normaliser.weights is site.weights
+
+
+def test_logits_hold_scale_and_mask(found: Find) -> None:
+    hidden = torch.ones(5, 7).triu(3).bool()
+    bench = found(attend(lambda s: by_hand((s / 3).masked_fill(hidden, -1e9))), Q, K, V)
+    (site,) = bench.sites
+    logits = bench.replay.base(site.normaliser.logits)
+    expected = (bench.replay.base(site.scores) / 3).masked_fill(hidden, -1e9)
+    torch.testing.assert_close(logits, expected)

@@ -1,0 +1,162 @@
+"""Tests of mha_lint.targets.resolve."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mha_lint.model.report import NotChecked
+from mha_lint.model.target import TargetSpec
+from mha_lint.targets.resolve import expand, parse_target, python_files
+
+Write = Callable[..., Path]
+
+SDPA = """
+class One(nn.Module):
+    def forward(self, q, k, v):
+        return F.scaled_dot_product_attention(q, k, v)
+class Two(nn.Module):
+    def forward(self, q, k, v):
+        return F.scaled_dot_product_attention(q, k, v)
+"""
+
+
+def _only(text: str, cwd: Path) -> TargetSpec | NotChecked:
+    parsed = parse_target(text, cwd=str(cwd))
+    if isinstance(parsed, NotChecked):
+        return parsed
+    expanded = expand([parsed], cwd=str(cwd))
+    assert len(expanded) == 1
+    return expanded[0]
+
+
+def test_a_file_yields_its_candidates(write: Write, tmp_path: Path) -> None:
+    write(SDPA, "m.py")
+    parsed = parse_target("m.py", cwd=str(tmp_path))
+    assert isinstance(parsed, TargetSpec)
+    assert not parsed.stated
+    specs = expand([parsed], cwd=str(tmp_path))
+    assert [(s.text, s.line, s.stated) for s in specs if isinstance(s, TargetSpec)] == [
+        ("m.py::One", 5, False),
+        ("m.py::Two", 8, False),
+    ]
+
+
+def test_a_named_class_is_stated(write: Write, tmp_path: Path) -> None:
+    write(SDPA, "m.py")
+    spec = _only("m.py::Two", tmp_path)
+    assert isinstance(spec, TargetSpec)
+    assert (spec.path, spec.qualname, spec.stated, spec.line) == ("m.py", "Two", True, 8)
+
+
+def test_an_unknown_class_names_the_close_ones(write: Write, tmp_path: Path) -> None:
+    write(SDPA, "m.py")
+    outcome = _only("m.py::Twoo", tmp_path)
+    assert isinstance(outcome, NotChecked)
+    assert outcome.reason == "m.py has no class or function Twoo"
+    assert outcome.hint == "did you mean Two?"
+    assert outcome.target == "m.py::Twoo"
+
+
+def test_an_unknown_class_names_the_candidates(write: Write, tmp_path: Path) -> None:
+    write(SDPA, "m.py")
+    outcome = _only("m.py::Zebra", tmp_path)
+    assert isinstance(outcome, NotChecked)
+    assert outcome.hint == "what can hold attention there: One, Two"
+
+
+def test_a_name_that_is_only_imported_passes(write: Write, tmp_path: Path) -> None:
+    write("from somewhere import Thing\n", "m.py")
+    assert isinstance(_only("m.py::Thing", tmp_path), TargetSpec)
+
+
+def test_a_star_import_may_bring_any_name(write: Write, tmp_path: Path) -> None:
+    write("from somewhere import *\n", "m.py")
+    assert isinstance(_only("m.py::Thing", tmp_path), TargetSpec)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "hint"),
+    [
+        ("nope.py", "no such file: nope.py", ""),
+        ("mm.py", "no such file: mm.py", "did you mean m.py?"),
+        ("m.py::", "m.py:: names nothing after ::", "write path.py::Class"),
+        ("sub::A", "sub is a folder, it has no A", "write sub/FILE.py::A"),
+        ("empty", "no Python files below empty",
+         "hidden folders, virtual environments and build folders are skipped"),
+        ("bad.py", "syntax error at bad.py:1: invalid syntax", ""),
+        ("bad.py::A", "syntax error at bad.py:1: invalid syntax", ""),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_clear_line(
+    write: Write, tmp_path: Path, text: str, reason: str, hint: str
+) -> None:
+    write(SDPA, "m.py")
+    write(SDPA, "sub/inner.py")
+    write("def (:\n", "bad.py", head=False)
+    (tmp_path / "empty").mkdir()
+    outcome = _only(text, tmp_path)
+    assert isinstance(outcome, NotChecked)
+    assert (outcome.reason, outcome.hint) == (reason, hint)
+    assert outcome.target == text
+
+
+def test_a_file_without_attention_yields_nothing(write: Write, tmp_path: Path) -> None:
+    write("x = 1\n", "m.py")
+    parsed = parse_target("m.py", cwd=str(tmp_path))
+    assert isinstance(parsed, TargetSpec)
+    assert expand([parsed], cwd=str(tmp_path)) == []
+
+
+def test_folders_skip_what_is_not_the_users(write: Write, tmp_path: Path) -> None:
+    for name in (
+        "a/x.py", "a/.hidden/x.py", "a/venv/x.py", "a/build/x.py", "a/node_modules/x.py",
+        "a/__pycache__/x.py", "a/own_env/x.py", "a/b/c/y.py", "a/x.egg-info/x.py", "a/.x.py",
+    ):  # fmt: skip
+        write(SDPA, name)
+    (tmp_path / "a/own_env/pyvenv.cfg").write_text("home = /usr\n")
+    files = [str(p.relative_to(tmp_path)) for p in python_files(tmp_path / "a")]
+    assert files == ["a/x.py", "a/b/c/y.py"]
+    parsed = parse_target("a", cwd=str(tmp_path))
+    assert isinstance(parsed, TargetSpec)
+    specs = expand([parsed], cwd=str(tmp_path))
+    assert [s.text for s in specs if isinstance(s, TargetSpec)] == [
+        "a/x.py::One", "a/x.py::Two", "a/b/c/y.py::One", "a/b/c/y.py::Two",
+    ]  # fmt: skip
+
+
+def test_one_broken_file_in_a_folder_does_not_hide_the_others(write: Write, tmp_path: Path) -> None:
+    write(SDPA, "a/good.py")
+    write("def (:\n", "a/bad.py", head=False)
+    parsed = parse_target("a", cwd=str(tmp_path))
+    assert isinstance(parsed, TargetSpec)
+    outcomes = expand([parsed], cwd=str(tmp_path))
+    assert isinstance(outcomes[0], NotChecked)
+    assert outcomes[0].target == "a/bad.py"
+    assert [type(o).__name__ for o in outcomes] == ["NotChecked", "TargetSpec", "TargetSpec"]
+
+
+def test_modules_below_the_working_directory_become_files(write: Write, tmp_path: Path) -> None:
+    write(SDPA, "pkg/attn.py")
+    spec = _only("pkg.attn:One", tmp_path)
+    assert isinstance(spec, TargetSpec)
+    assert (spec.module, spec.path, spec.qualname) == ("pkg.attn", "pkg/attn.py", "One")
+    whole = parse_target("pkg.attn", cwd=str(tmp_path))
+    assert isinstance(whole, TargetSpec)
+    assert (whole.path, whole.qualname) == ("pkg/attn.py", None)
+
+
+def test_installed_modules_stay_names(tmp_path: Path) -> None:
+    spec = parse_target("torch.nn:MultiheadAttention", cwd=str(tmp_path))
+    assert isinstance(spec, TargetSpec)
+    assert (spec.module, spec.path) == ("torch.nn", None)
+
+
+def test_a_build_expression_names_the_class(write: Write, tmp_path: Path) -> None:
+    write(SDPA, "m.py")
+    spec = TargetSpec(text="m.py", path="m.py", build="Two().half()", stated=False)
+    (expanded,) = expand([spec], cwd=str(tmp_path))
+    assert isinstance(expanded, TargetSpec)
+    assert expanded.qualname == "Two"

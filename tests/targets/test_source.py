@@ -1,0 +1,62 @@
+"""Tests of mha_lint.targets.source."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mha_lint.targets.source import SourceError, cached_source, read_source
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SourceError) as caught:
+        read_source(str(tmp_path / "nope.py"))
+    assert caught.value.reason == f"no such file: {tmp_path / 'nope.py'}"
+
+
+def test_a_folder_is_no_file(tmp_path: Path) -> None:
+    with pytest.raises(SourceError) as caught:
+        read_source(str(tmp_path))
+    assert caught.value.reason == f"{tmp_path} is a folder, not a file"
+
+
+def test_a_syntax_error_names_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "broken.py"
+    path.write_text("x = 1\ndef f(:\n    pass\n")
+    with pytest.raises(SourceError) as caught:
+        read_source(str(path))
+    assert caught.value.reason == f"syntax error at {path}:2: invalid syntax"
+
+
+def test_bytes_that_are_not_utf8_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "latin.py"
+    path.write_bytes(b"# caf\xe9\nx = 1\n")
+    with pytest.raises(SourceError) as caught:
+        read_source(str(path))
+    assert caught.value.reason.startswith(f"{path} is not UTF-8 text")
+    assert caught.value.hint == "save it as UTF-8, or state its coding in line 1"
+
+
+def test_a_stated_coding_is_followed(tmp_path: Path) -> None:
+    path = tmp_path / "latin.py"
+    path.write_bytes(b"# -*- coding: latin-1 -*-\nname = 'caf\xe9'\n")
+    assert "café" in read_source(str(path)).text
+
+
+def test_null_bytes_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "null.py"
+    path.write_bytes(b"x = 1\x00\n")
+    with pytest.raises(SourceError):
+        read_source(str(path))
+
+
+def test_the_cache_sees_a_changed_file(tmp_path: Path) -> None:
+    import os
+
+    path = tmp_path / "changing.py"
+    path.write_text("x = 1\n")
+    assert cached_source(str(path)).text == "x = 1\n"
+    path.write_text("x = 2\n")
+    os.utime(path, ns=(10**18, 10**18))
+    assert cached_source(str(path)).text == "x = 2\n"
