@@ -85,6 +85,7 @@ def test_the_readme_and_ci_run_the_same_checks() -> None:
         for row in (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
         if row.startswith("step ") and not row.endswith("{")
     ]
-    assert "pytest" in steps
+    assert "python -m pytest" in steps
     for step in steps:
         assert f"\n{step}\n" in readme
+    assert "\npython -m pip install -e '.[test]' && python -m pytest\n" in readme
