@@ -3,20 +3,34 @@
 from __future__ import annotations
 
 import operator
-import sys
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import fx
 
 from mha_lint.capture.bindings import Bindings
-from mha_lint.capture.frames import FrameWalker, Position
+from mha_lint.capture.frames import FrameWalker, Place, Position
 from mha_lint.capture.known import KnownTensors
 from mha_lint.capture.leaves import holds_tensor
 from mha_lint.capture.walk import PLAIN
 
 _INHERITED = ("module", "module_class", "call", "lowered", "tainted", "autocast")
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What is special about a call."""
+
+    lowering: str | None = None
+    """The one call that the operation is a part of, in plain operations."""
+    autocast: torch.dtype | None = None
+    implicit_dim: bool = False
+    """Whether torch was left to choose the axis of a softmax."""
+
+
+PLAINLY = Context()
 
 
 class GraphBuilder:
@@ -32,12 +46,17 @@ class GraphBuilder:
         self.bindings = Bindings(self.values, self._rebound)
         self.walker = walker
         self.known = known
-        self.lowering: str | None = None
+        self.place, self.lasti, self.context = walker.root, 0, PLAINLY
+        """Where and how what is added now was called; see `at`."""
         self.escaped = False
         """Whether tensor data has left for Python or numpy, from where it may come back unseen."""
         self._classes = classes
         self._names: set[str] = set()
         self._tainted = False
+
+    def at(self, place: Place, lasti: int = 0, context: Context = PLAINLY) -> None:
+        """Say where and how the calls were made that are added from now on."""
+        self.place, self.lasti, self.context = place, lasti, context
 
     # -- nodes --------------------------------------------------------------------------------
 
@@ -49,7 +68,7 @@ class GraphBuilder:
         return node
 
     def node(self, op: str, target: Callable[..., Any], args: Any, kwargs: Any) -> fx.Node:
-        """Add the call of `target`, at the place in source that is running now."""
+        """Add the call of `target`, where `at` said."""
         # Arguments are set after creation, since create_node itself walks them at great length.
         node = self.graph.create_node("call_function", target, None, None, op)
         if args:
@@ -131,7 +150,7 @@ class GraphBuilder:
         return self.bindings.get(x) or self._foreign(x)
 
     def _foreign(self, x: torch.Tensor) -> fx.Node:
-        kind, name = self.known.describe(x, sys._getframe(1), self.walker.base)
+        kind, name = self.known.describe(x, self.place)
         if kind == "unrecorded":
             # Subclasses, numpy-free casts and wrappers make new tensors on memory that is known.
             node = self.bindings.view_of_known(x)
@@ -163,17 +182,20 @@ class GraphBuilder:
         self._tainted = True
 
     def _mark(self, node: fx.Node, op: str) -> None:
-        positions, place = self.walker.locate(sys._getframe(2))
-        self.positions[node] = positions
+        place = self.walker.running(self.place)
+        self.positions[node] = place.positions(self.lasti)
         meta = node.meta
         meta["op"] = op
         meta["module"] = place.module
         meta["module_class"] = self._classes.get(place.module, "")
         meta["call"] = place.call
-        if self.lowering is not None:
-            meta["lowered"] = self.lowering
-        if torch.is_autocast_enabled("cpu"):
-            meta["autocast"] = torch.get_autocast_dtype("cpu")
+        context = self.context
+        if context is PLAINLY:
+            return
+        if context.lowering is not None:
+            meta["lowered"] = context.lowering
+        if context.autocast is not None:
+            meta["autocast"] = context.autocast
 
     def _rebound(self, op: str, target: Any, args: tuple[fx.Node, ...], x: torch.Tensor) -> fx.Node:
         node = self.node(op, target, args, {})

@@ -1,47 +1,56 @@
-"""Turn one torch call into nodes: what it computes, and what it changes in place."""
+"""Turn torch calls into nodes: what they compute, and what they change in place.
+
+While the user's code runs, a call that only computes is merely noted: function, arguments, result
+and place. Nodes are made of what was noted at the end, or before the next call that changes a
+value, so that arguments are seen as they were. This keeps the cost to a forward small.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from types import (
+    BuiltinFunctionType,
+    FrameType,
+    MethodDescriptorType,
+    MethodWrapperType,
+    WrapperDescriptorType,
+)
 from typing import Any
 
 import torch
 from torch import fx
 
-from mha_lint.capture.builder import GraphBuilder
+from mha_lint.capture.builder import PLAINLY, Context, GraphBuilder
 from mha_lint.capture.canonical import canonical_call, in_place_arguments
+from mha_lint.capture.entries import UNINITIALISED, Entry, entry_of
+from mha_lint.capture.frames import Place
 from mha_lint.capture.inplace import Changed, Path
 from mha_lint.capture.leaves import collect, holds_tensor, leaves, version, with_paths
-from mha_lint.capture.names import canonical_name, raw_name
 from mha_lint.capture.stand_ins import KeywordDropout
 
-_ESCAPES = frozenset(("numpy", "__array__", "tolist", "item", "__float__", "__int__", "__index__"))
-_METADATA = frozenset(
-    ("transpose_", "t_", "squeeze_", "unsqueeze_", "swapaxes_", "swapdims_", "as_strided_",
-     "resize_", "resize_as_", "set_", "detach_")
-)  # fmt: skip
-_STATISTICS = frozenset(("batch_norm", "instance_norm", "native_batch_norm"))
-_UNINITIALISED = frozenset(("empty", "empty_like", "new_empty"))
 _FROM_DATA = frozenset(("tensor", "as_tensor", "asarray", "new_tensor"))
+_CONTAINERS = (tuple, list, dict)
+_NATIVE = (BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType, MethodWrapperType)
+"""The types of torch's own functions, methods and getters."""
 _PYTHON_DATA = (bool, int, float, complex, list, tuple, torch.Tensor)
-_PLAIN = (type(None), bool, int, float, str, torch.Size, torch.dtype, torch.device)
+PLAIN_RESULTS = frozenset(
+    (type(None), bool, int, float, str, torch.Size, torch.dtype, torch.device)
+)
+"""Types of results without a tensor."""
 
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """What is known of one torch function before it is called."""
-
-    op: str
-    raw: str
-    swapped: bool
-    changes: str
-    """"" (nothing), "first" (argument), "any" (tensor), "schema", "metadata", "data"
-    or "statistics" (the running mean and variance of a norm)."""
-    written: tuple[int | str, ...]
-    """Places and names of the arguments that the schema of an aten overload marks as written."""
-    getter: bool
-    escape: bool
+Noted = tuple[
+    Entry,
+    Any,
+    tuple[Any, ...],
+    dict[str, Any] | None,
+    Any,
+    Place,
+    int,
+    Context | Callable[..., Any] | None,
+]
+"""One call: entry, function, arguments, keyword arguments, result, place, instruction, and what is
+special: a context, or the function that computes the same in plain operations."""
 
 
 class CallRecorder:
@@ -53,68 +62,127 @@ class CallRecorder:
         self.surprises: set[Any] = set()
         """Functions that changed an argument without being expected to."""
         self.implicit_dim = False
-        self._learned = set(learned)
-        self._entries: dict[Any, Entry] = {}
+        self.lowering: str | None = None
+        """The call that what runs now stands for."""
+        self.mode: AbstractContextManager[Any] = nullcontext()
+        """Under which torch functions are recorded."""
+        self.entries: dict[Any, Entry] = {}
+        self.noted: list[Noted] = []
+        self._learned = frozenset(learned)
+        self._unfolding: tuple[Place, int] | None = None
 
-    def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run ``func(*args, **kwargs)`` and record it."""
-        entry = self._entries.get(func)
-        if entry is None:
-            entry = self._entries[func] = self._entry(func)
+    def entry(self, func: Any) -> Entry:
+        """Return what is known of `func`."""
+        known = self.entries.get(func)
+        if known is None:
+            known = self.entries[func] = entry_of(func, self._learned)
+        return known
+
+    def run(
+        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType
+    ) -> Any:
+        """Run ``func(*args, **kwargs)``, called by `frame`, and record it."""
+        entry = self.entry(func)
         if entry.changes or "out" in kwargs:
+            self.settle()
+            self.builder.at(*self._here(frame), self._context(entry))
             return self._changing(entry, func, args, kwargs)
-        tensors: list[torch.Tensor] = []
-        collect(args, tensors)
-        if kwargs:
-            collect(kwargs.values(), tensors)
+        result = (
+            func(*args, **kwargs) if entry.trusted else self._watched(entry, func, args, kwargs)
+        )
+        if entry.escape:  # what is noted so far was made of no such data
+            self.settle()
+            self.builder.escaped = True
+        if type(result) in PLAIN_RESULTS:
+            return result
+        if entry.aside:
+            result = _set_apart(entry, args, kwargs, result)
+        context = self._context(entry)
+        self.noted.append(
+            (entry, func, kept(args), kept(kwargs), result, *self._here(frame), context)
+        )
+        return result
+
+    def note_lowered(
+        self, func: Any, plain: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any],
+        result: Any, frame: FrameType,
+    ) -> None:  # fmt: skip
+        """Note a call that is recorded as what `plain` does, computed when it is settled."""
+        entry = self.entry(func)
+        self.noted.append((entry, func, args, kwargs, result, *self._here(frame), plain))
+
+    def settle(self) -> None:
+        """Make nodes of the calls noted so far."""
+        noted, self.noted = self.noted, []
+        for entry, func, args, kwargs, result, place, lasti, special in noted:
+            if special is None:
+                self.builder.at(place, lasti)
+            elif isinstance(special, Context):
+                self.builder.at(place, lasti, special)
+            else:
+                self._unfold(entry, special, args, kwargs or {}, result, (place, lasti))
+                continue
+            self._record(entry, func, args, kwargs or {}, result)
+
+    def _unfold(
+        self, entry: Entry, plain: Callable[..., Any], args: tuple[Any, ...],
+        kwargs: dict[str, Any], result: Any, where: tuple[Place, int],
+    ) -> None:  # fmt: skip
+        """Record what `plain` does, and let its last node stand for the `result` of the call."""
+        self.lowering, self._unfolding = entry.raw, where
+        try:
+            # Settled from within aten operations, torch functions are switched off.
+            with torch._C._EnableTorchFunction(), self.mode:
+                parts = plain(*args, **kwargs)
+            self.settle()
+        finally:
+            self.lowering = self._unfolding = None
+        self.builder.at(*where, Context(entry.raw))
+        self.builder.bound(self.builder.node_of(parts), result)
+
+    def _here(self, frame: FrameType) -> tuple[Place, int]:
+        return self._unfolding or (self.builder.walker.place(frame), frame.f_lasti)
+
+    def _context(self, entry: Entry) -> Context:
+        autocast = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
+        implicit = self.implicit_dim and entry.softmax
+        if implicit:
+            self.implicit_dim = False
+        if autocast is None and not implicit and self.lowering is None:
+            return PLAINLY
+        return Context(self.lowering, autocast, implicit)
+
+    def _watched(
+        self, entry: Entry, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Run `func`, and look whether it changes an argument.
+
+        A function of torch itself is looked at once, one of the user's each time.
+        """
+        tensors = leaves((args, kwargs))
         before = [version(t) for t in tensors]
         result = func(*args, **kwargs)
         if [version(t) for t in tensors] != before:
             self.surprises.add(func)
-        if isinstance(result, _PLAIN):
-            self.builder.escaped |= entry.escape
-            return result
-        return self._record(entry, func, args, kwargs, tensors, result)
-
-    def _entry(self, func: Any) -> Entry:
-        op, swapped, in_place = canonical_name(func)
-        raw = raw_name(func)
-        getter = getattr(func, "__name__", "") == "__get__"
-        changes = ""
-        written: tuple[int | str, ...] = _written(func)
-        if isinstance(func, torch._ops.OpOverload) and raw not in _STATISTICS:
-            changes = "schema" if written else ""
-        elif raw == "__set__":
-            changes = "data" if getattr(func.__self__, "__name__", "") == "data" else ""
-        elif raw in _METADATA:
-            changes = "metadata"
-        elif raw in _STATISTICS:
-            changes = "statistics"
-        elif func in self._learned:
-            changes = "any"
-        elif in_place:
-            changes = "first"
-        return Entry(op, raw, swapped, changes, written, getter, raw in _ESCAPES)
+        elif tensors and type(func) in _NATIVE:
+            entry.trust()
+        return result
 
     # -- calls that only compute ----------------------------------------------------------------
 
     def _record(
-        self, entry: Entry, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any],
-        tensors: list[torch.Tensor], result: Any,
-    ) -> Any:  # fmt: skip
+        self, entry: Entry, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+    ) -> Any:
         builder = self.builder
+        tensors: list[torch.Tensor] = []
+        collect(args, tensors)
+        if kwargs:
+            collect(kwargs.values(), tensors)
         if isinstance(result, torch.Tensor):
             if any(result is t for t in tensors):
-                if entry.op != "dropout" or type(result) is not torch.Tensor:
-                    return result  # x.contiguous() of a contiguous x and the like
-                # An idle dropout returns its input. It gets a tensor of its own, so that its node
-                # is not mistaken for that of the input, which may have other uses.
-                result = result.detach()
+                return result  # x.contiguous() of a contiguous x and the like
         elif not holds_tensor(result):
-            builder.escaped |= entry.escape
             return result
-        if entry.op in _UNINITIALISED:
-            result.zero_()  # what happens to lie in memory is no value to compare
         if entry.raw == "as_strided":
             node = builder.bindings.view_of_known(result)
             if node is not None:
@@ -135,9 +203,8 @@ class CallRecorder:
             entry.op, entry.raw, func, args, kwargs, swapped=entry.swapped
         )
         node = self.builder.node(entry.op, target, args, kwargs)
-        if self.implicit_dim and entry.op in ("softmax", "log_softmax"):
+        if self.builder.context.implicit_dim:
             node.meta["implicit_dim"] = True
-            self.implicit_dim = False
         return node
 
     # -- calls that change their arguments --------------------------------------------------------
@@ -160,7 +227,7 @@ class CallRecorder:
             if entry.changes != "any" or version(t) != v
         ]
         if not changed:
-            return self._record(entry, func, args, kwargs, [t for _, t in places], result)
+            return self._record(entry, func, args, kwargs, _set_apart(entry, args, kwargs, result))
         if "out" in kwargs:
             self._out(entry, func, new_args, new_kwargs, [t for _, t in changed], result)
             return result
@@ -216,15 +283,32 @@ class CallRecorder:
         return result
 
 
-def _written(func: Any) -> tuple[int | str, ...]:
-    """Return the places and names of the arguments that an aten overload says it writes."""
-    if not isinstance(func, torch._ops.OpOverload):
-        return ()
-    found: list[int | str] = []
-    for place, argument in enumerate(func._schema.arguments):
-        if argument.alias_info is not None and argument.alias_info.is_write:
-            found += [place, argument.name]
-    return tuple(found)
+def _set_apart(entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
+    """Return `result` as a tensor of its own that has a value.
+
+    An idle dropout returns its input; its node must not be mistaken for that of the input, which
+    may have other uses. What happens to lie in new memory is no value to compare.
+    """
+    if entry.op in UNINITIALISED:
+        result.zero_()
+    elif type(result) is torch.Tensor and any(result is t for t in leaves((args, kwargs))):
+        return result.detach()
+    return result
+
+
+def kept(value: Any) -> Any:
+    """Return `value` with its own lists and dicts, which the user's code may go on to change."""
+    kind = type(value)
+    if kind is tuple:
+        for v in value:
+            if type(v) in _CONTAINERS:
+                return tuple([kept(v) for v in value])
+        return value
+    if kind is list:
+        return [kept(v) for v in value]
+    if kind is dict:
+        return {k: kept(v) for k, v in value.items()}
+    return value
 
 
 def _places(

@@ -114,6 +114,8 @@ def _attempt(
             walker.base = sys._getframe(0)
             with aten_operations(calls) if aten else FunctionMode(calls):
                 result = module(*subject.args, **subject.kwargs)
+            calls.settle()
+            builder.at(walker.root)
             outputs = list(tensors_in(result))
             nodes = [builder.node_of(x) for _, x in outputs]
     finally:

@@ -110,7 +110,7 @@ def kept_as_it_was(
         if type(v) in _CONTAINERS
     ]
     tensors = [
-        (t, version(t), t.detach().clone(), kind == "buffer")
+        (t, version(t), t if t.is_meta else t.detach().clone(), kind == "buffer")
         for m in modules
         for kind, held in (("parameter", m._parameters), ("buffer", m._buffers))
         for t in held.values()
@@ -131,7 +131,9 @@ def kept_as_it_was(
         with torch.no_grad():
             for t, count, value, buffer in tensors:
                 # Norms change their statistics without counting it.
-                quiet = (buffer and not t.is_meta) or count < 0
+                quiet = buffer or count < 0
+                if t.is_meta:  # there is no value to put back
+                    continue
                 if version(t) != count or (quiet and not torch.equal(t, value)):
                     before_reset(t)
                     t.data.copy_(value)

@@ -23,6 +23,8 @@ Position = tuple[CodeType, int]
 _RESUMABLE = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 _CALL = "_wrapped_call_impl"
 _PLUMBING = (_CALL, "_call_impl", "__torch_function__")
+_BETWEEN = frozenset(getattr(torch.nn.Module, name).__code__ for name in (_CALL, "_call_impl"))
+"""What lies between the call of a module and its ``forward``."""
 _TORCH = str(Path(torch.__file__).parent) + os.sep
 _PACKAGE = str(Path(__file__).parent.parent) + os.sep
 _STANDARD = tuple({sysconfig.get_paths()["stdlib"], sysconfig.get_paths()["platstdlib"]})
@@ -41,16 +43,51 @@ def is_user_file(path: str) -> bool:
 
 
 class Place:
-    """What is the same for all operations of one running frame."""
+    """What is the same for all operations of one running frame.
 
-    __slots__ = ("call", "module", "outer", "owner")
+    Made while the call runs, so it only keeps what later cannot be had: where the frames outside
+    stand. Which submodule runs is worked out when `FrameWalker.running` asks for it.
+    """
 
-    def __init__(self, outer: tuple[Position, ...], owner: int, module: str, call: int) -> None:
-        """Hold the user positions outside the frame, and the running submodule and its call."""
+    __slots__ = (
+        "anew", "call", "code", "forward", "frame", "module", "outer", "owner", "up", "user",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        frame: FrameType | None,
+        up: Place | None,
+        outer: tuple[Position, ...],
+        forward: tuple[Position, ...],
+        user: bool,
+        anew: bool,
+    ) -> None:
+        """Hold a frame, the place outside it, and the positions of the user frames outside.
+
+        `forward` is the position of the outermost ``forward`` outside it; `anew` tells that a
+        module is called through its ``__call__`` in between.
+        """
+        self.frame = frame
+        self.code = None if frame is None else frame.f_code
+        self.up = up
         self.outer = outer
-        self.owner = owner
-        self.module = module
-        self.call = call
+        self.forward = forward
+        self.user = user
+        self.anew = anew
+        self.owner: int | None = None
+        self.module = ""
+        self.call = 0
+
+    def positions(self, lasti: int) -> tuple[Position, ...]:
+        """Return the user positions, outermost first, of an operation at `lasti` in the frame.
+
+        When no user code runs (a module of torch itself), its outermost ``forward`` stands for it.
+        """
+        if self.code is None:
+            return self.outer or self.forward
+        if self.user:
+            return (*self.outer, (self.code, lasti))
+        return self.outer or self.forward or ((self.code, lasti),)
 
 
 class FrameWalker:
@@ -59,90 +96,80 @@ class FrameWalker:
     def __init__(self, modules: Mapping[int, str]) -> None:
         """Take the qualified names of the known modules by identity."""
         self._modules = modules
-        self._places: dict[FrameType, Place] = {}
-        self._codes: dict[CodeType, tuple[bool, str | None]] = {}
-        self._own_codes: dict[CodeType, bool] = {}
+        self.places: dict[FrameType, Place] = {}
+        """What is known of the frames that run, or have run."""
+        self._codes: dict[CodeType, tuple[bool, bool, str | None]] = {}
         self._calls = 0
-        self._root = Place((), 0, "", 0)
+        self.root = Place(None, None, (), (), False, False)
+        self.root.owner = 0
         self.base: FrameType | None = None
 
-    def locate(self, frame: FrameType | None) -> tuple[tuple[Position, ...], Place]:
-        """Return the user positions, outermost first, and the place of what `frame` executes."""
-        # Our own frames and torch's dispatch lie between; their places need no cache entry.
-        while frame is not None and frame is not self.base and self._is_ours(frame.f_code):
-            frame = frame.f_back
+    def place(self, frame: FrameType | None) -> Place:
+        """Return the place of what `frame` executes."""
         if frame is None or frame is self.base:
-            return (), self._root
-        place = self._places.get(frame) or self._place(frame)
-        if self._code(frame.f_code)[0]:
-            return (*place.outer, (frame.f_code, frame.f_lasti)), place
-        return place.outer or self._forward_of(frame), place
+            return self.root
+        place = self.places.get(frame)
+        if place is not None:
+            return place
+        # A frame that is no generator runs once: its callers stand still while it lives, so what
+        # lies outside it is worked out once and kept.
+        back, anew = frame.f_back, False
+        while back is not None and back.f_code in _BETWEEN and back is not self.base:
+            back, anew = back.f_back, True
+        up = self.root if back is None else self.places.get(back) or self.place(back)
+        outer, forward = up.outer, up.forward
+        code = frame.f_code
+        user, ours, _ = self._codes.get(code) or self._code(code)
+        if back is not None and up.code is not None:
+            if up.user:
+                outer = (*outer, (up.code, back.f_lasti))
+            elif not forward and (ours or up.code.co_name == "forward"):
+                forward = ((up.code, back.f_lasti),)
+        place = Place(frame, up, outer, forward, user, anew)
+        if ours:
+            place.code = None
+        if not code.co_flags & _RESUMABLE:
+            self.places[frame] = place
+        return place
+
+    def running(self, place: Place) -> Place:
+        """Fill in the running submodule of `place`, and the number of its call."""
+        frame, up = place.frame, place.up
+        if place.owner is not None or frame is None or up is None:
+            return place
+        self.running(up)
+        # A module called through its __call__ runs anew, even within itself.
+        outer_owner = 0 if place.anew else up.owner
+        place.owner, place.module, place.call = outer_owner, up.module, up.call
+        first = self._code(frame.f_code)[2]
+        if first is None:
+            return place
+        owner = id(frame.f_locals.get(first))
+        name = self._modules.get(owner)
+        if name is not None:
+            if owner != outer_owner:
+                self._calls += 1
+                place.call = self._calls
+            place.owner, place.module = owner, name
+        return place
 
     def clear(self) -> None:
         """Let go of the frames."""
-        self._places.clear()
+        for place in self.places.values():
+            place.frame = None
+        self.places.clear()
         self.base = None
 
-    def _is_ours(self, code: CodeType) -> bool:
-        known = self._own_codes.get(code)
-        if known is None:
-            known = self._own_codes[code] = code.co_filename.startswith(_PACKAGE)
-        return known
-
-    def _code(self, code: CodeType) -> tuple[bool, str | None]:
-        """Return whether `code` is the user's, and the argument that may be a running module."""
+    def _code(self, code: CodeType) -> tuple[bool, bool, str | None]:
+        """Return whether `code` is the user's or ours, and the argument that may be a module."""
         known = self._codes.get(code)
         if known is None:
             first = code.co_varnames[0] if code.co_argcount else None
             if code.co_filename.startswith(_TORCH) and code.co_name in _PLUMBING:
                 first = None
-            known = self._codes[code] = (is_user_file(code.co_filename), first)
+            ours = code.co_filename.startswith(_PACKAGE)
+            known = self._codes[code] = (is_user_file(code.co_filename), ours, first)
         return known
-
-    def _place(self, frame: FrameType) -> Place:
-        # A frame that is no generator runs once: its callers stand still while it lives, so what
-        # lies outside it is worked out once and kept.
-        place = self._places.get(frame)
-        if place is not None:
-            return place
-        back = frame.f_back
-        if back is None or back is self.base:
-            up = self._root
-            outer: tuple[Position, ...] = ()
-        else:
-            up = self._place(back)
-            outer = up.outer
-            if self._code(back.f_code)[0]:
-                outer = (*outer, (back.f_code, back.f_lasti))
-        place = self._own(frame, up, outer)
-        if not frame.f_code.co_flags & _RESUMABLE:
-            self._places[frame] = place
-        return place
-
-    def _own(self, frame: FrameType, up: Place, outer: tuple[Position, ...]) -> Place:
-        first = self._code(frame.f_code)[1]
-        if first is None:
-            # A module called through its __call__ runs anew, even within itself.
-            anew = frame.f_code.co_name == _CALL
-            return Place(outer, 0 if anew else up.owner, up.module, up.call)
-        owner = id(frame.f_locals.get(first))
-        name = self._modules.get(owner)
-        if name is None:
-            return Place(outer, up.owner, up.module, up.call)
-        if owner == up.owner:
-            return Place(outer, owner, name, up.call)
-        self._calls += 1
-        return Place(outer, owner, name, self._calls)
-
-    def _forward_of(self, frame: FrameType) -> tuple[Position, ...]:
-        """Return the outermost ``forward`` when no user code runs (a module of torch itself)."""
-        found: tuple[Position, ...] = ()
-        walk: FrameType | None = frame
-        while walk is not None and walk is not self.base:
-            if walk.f_code.co_name == "forward":
-                found = ((walk.f_code, walk.f_lasti),)
-            walk = walk.f_back
-        return found or ((frame.f_code, frame.f_lasti),)
 
 
 class Resolver:

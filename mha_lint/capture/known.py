@@ -6,13 +6,13 @@ import contextlib
 import inspect
 from collections import OrderedDict
 from collections.abc import Mapping
-from types import FrameType
 from typing import Any
 
 import torch
 from torch import nn
 
 from mha_lint.capture.copies import Subject, owner_of
+from mha_lint.capture.frames import Place
 from mha_lint.capture.walk import PLAIN, tensors_in
 
 _INTERNAL = frozenset(("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"))
@@ -105,14 +105,12 @@ class KnownTensors:
                     self._registered(part, sub, "parameter", "buffer")
                     self._attributes(part, sub, seen)
 
-    def describe(
-        self, x: torch.Tensor, frame: FrameType | None, base: FrameType | None
-    ) -> tuple[str, str]:
-        """Return ``(kind, name)`` of `x`; kind "unrecorded" if none knows it."""
+    def describe(self, x: torch.Tensor, place: Place | None) -> tuple[str, str]:
+        """Return ``(kind, name)`` of `x`, used at `place`; kind "unrecorded" if none knows it."""
         known = self._names.get(id(x))
         if known is not None:
             return known
-        name = _global_name(x, frame, base)
+        name = _global_name(x, place)
         if name is not None:
             self.add(x, "constant", name)
             return "constant", name
@@ -129,10 +127,10 @@ def _modules_in(value: object, name: str) -> list[tuple[str, nn.Module]]:
     return []
 
 
-def _global_name(x: torch.Tensor, frame: FrameType | None, base: FrameType | None) -> str | None:
+def _global_name(x: torch.Tensor, place: Place | None) -> str | None:
     """Return the name of `x` among the globals and class attributes of the running functions."""
     seen: set[int] = set()
-    while frame is not None and frame is not base:
+    while place is not None and (frame := place.frame) is not None:
         names = frame.f_globals
         if id(names) not in seen:
             seen.add(id(names))
@@ -146,7 +144,7 @@ def _global_name(x: torch.Tensor, frame: FrameType | None, base: FrameType | Non
                 for key, value in vars(cls).items():
                     if value is x or _is_item(x, value):
                         return f"{cls.__name__}.{key}"
-        frame = frame.f_back
+        place = place.up
     return None
 
 

@@ -6,37 +6,20 @@ Inside vmap, TorchScript and the like it sees nothing or fails; there the second
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch._C._functorch import peek_interpreter_stack
-from torch._ops import HigherOrderOperator
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mha_lint.capture import flex, products, sdpa
-from mha_lint.capture.calls import CallRecorder
+from mha_lint.capture.calls import PLAIN_RESULTS, CallRecorder, kept
 from mha_lint.capture.names import raw_name
 
-_T = torch.Tensor
-_PASSED: frozenset[Any] = frozenset(
-    getattr(_T, name).__get__
-    for name in ("shape", "dtype", "device", "ndim", "requires_grad", "is_cuda", "layout", "grad",
-                 "grad_fn", "is_leaf", "names", "is_sparse", "is_quantized", "is_nested", "is_meta",
-                 "itemsize", "nbytes", "is_cpu", "is_mps", "_version", "output_nr")
-    if hasattr(getattr(_T, name, None), "__get__")
-) | frozenset(
-    getattr(_T, name)
-    for name in ("size", "dim", "numel", "nelement", "stride", "storage_offset", "is_contiguous",
-                 "is_floating_point", "is_complex", "element_size", "__len__", "data_ptr",
-                 "ndimension", "get_device", "is_signed", "untyped_storage", "__repr__",
-                 "__format__", "__hash__", "requires_grad_", "retain_grad", "register_hook",
-                 "is_shared", "is_inference")
-)  # fmt: skip
-"""Calls that ask for a property of a tensor, and change none."""
-_DIFFERENTIATION = frozenset((torch.autograd.grad, torch.autograd.backward, _T.backward))
 _SDPA: Any = torch.nn.functional.scaled_dot_product_attention
 
 
@@ -51,36 +34,74 @@ class FunctionMode(TorchFunctionMode):
         """Hand what is called to `calls`."""
         super().__init__()
         self._calls = calls
+        self._entries = calls.entries
+        self._places = calls.builder.walker.places
+        self._is_autocast = torch.is_autocast_enabled
+        calls.mode = self
 
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Run `func` and record it."""
-        if func in _PASSED:
+        calls = self._calls
+        entry = self._entries.get(func) or calls.entry(func)
+        if entry.passed:
             return func(*args, **(kwargs or {}))
-        if self._calls.builder.lowering is None:
-            if func is _SDPA:
-                func(*args, **(kwargs or {}))  # a wrong call must fail as the real function does
-                return self._lowered(sdpa.lowered, _SDPA.__name__, args, kwargs)
-            if func is torch.einsum and products.is_chain(args):
-                func(*args, **(kwargs or {}))
-                return self._lowered(products.lowered, "einsum", args, kwargs)
-            if isinstance(func, HigherOrderOperator) and raw_name(func) == "flex_attention":
-                return self._lowered(flex.lowered, "flex_attention", args, kwargs)
-        if func in _DIFFERENTIATION or peek_interpreter_stack() is not None:
+        if peek_interpreter_stack() is not None or entry.below:
             raise BelowFunctionsError(raw_name(func))
-        return self._calls.run(func, args, kwargs or {})
+        if (
+            entry.plain
+            and calls.lowering is None
+            and (kwargs is None or "out" not in kwargs)
+            and not self._is_autocast("cpu")
+        ):
+            # The common case, spelled out here since each call costs.
+            result = func(*args, **kwargs) if kwargs else func(*args)
+            if type(result) in PLAIN_RESULTS:
+                return result
+            frame = sys._getframe(1)
+            place = self._places.get(frame) or calls.builder.walker.place(frame)
+            calls.noted.append(
+                (
+                    entry,
+                    func,
+                    kept(args),
+                    kwargs and kept(kwargs),
+                    result,
+                    place,
+                    frame.f_lasti,
+                    None,
+                )
+            )
+            return result
+        if entry.unfolded and calls.lowering is None:
+            if func is _SDPA:
+                return self._attention(args, kwargs or {}, sys._getframe(1))
+            if func is torch.einsum and products.is_chain(args):
+                func(*args, **(kwargs or {}))  # a wrong call must fail as the real one does
+                return self._lowered(products.lowered, "einsum", args, kwargs or {})
+            if raw_name(func) == "flex_attention":
+                return self._lowered(flex.lowered, "flex_attention", args, kwargs or {})
+        return calls.run(func, args, kwargs or {}, sys._getframe(1))
+
+    def _attention(self, args: Any, kwargs: dict[str, Any], frame: Any) -> Any:
+        """Run attention as it is, and let its parts be recorded later, unless it draws numbers."""
+        result = _SDPA(*args, **kwargs)
+        if kwargs.get("dropout_p") or (len(args) > 4 and args[4]):
+            return self._lowered(sdpa.lowered, _SDPA.__name__, args, kwargs)
+        self._calls.note_lowered(_SDPA, sdpa.lowered, args, kwargs, result, frame)
+        return result
 
     def _lowered(
-        self, plain: Callable[..., Any], name: str, args: Any, kwargs: dict[str, Any] | None
+        self, plain: Callable[..., Any], name: str, args: Any, kwargs: dict[str, Any]
     ) -> Any:
         """Run what is one call as the plain operations that it stands for."""
-        self._calls.builder.lowering = name
+        self._calls.lowering = name
         try:
             with self:
-                return plain(*args, **(kwargs or {}))
+                return plain(*args, **kwargs)
         finally:
-            self._calls.builder.lowering = None
+            self._calls.lowering = None
 
 
 class AtenMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it so
@@ -95,7 +116,7 @@ class AtenMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch lea
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Run `func` and record it."""
-        return self._calls.run(func, args, kwargs or {})
+        return self._calls.run(func, args, kwargs or {}, sys._getframe(1))
 
 
 @contextmanager

@@ -78,9 +78,15 @@ def rows(rounds: int) -> Iterator[tuple[str, float, str, str]]:
             "0.25",
             "import torch",
         )
-    forward, recorded = llama()
+    forward, observed, recorded = llama()
     yield (
-        "recording a 32-layer Llama on meta",
+        "a 32-layer Llama's forward on meta, while recorded",
+        paired(observed, forward, rounds),
+        "1.15",
+        "its plain forward",
+    )
+    yield (
+        "the same and its graph made, copies and checks",
         paired(recorded, forward, rounds),
         "-",
         "its plain forward",
@@ -101,13 +107,19 @@ def process(*arguments: str) -> Callable[[], None]:
     return run
 
 
-def llama() -> tuple[Callable[[], None], Callable[[], None]]:
-    """Return a plain and a recorded forward of a 32-layer Llama without any weights."""
+def llama() -> tuple[Callable[[], None], Callable[[], None], Callable[[], None]]:
+    """Return a forward of a 32-layer Llama without any weights: plain, observed, recorded whole."""
     sys.path.insert(0, str(ROOT))
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
     from mha_lint.capture import record
+    from mha_lint.capture.builder import GraphBuilder
+    from mha_lint.capture.calls import CallRecorder
+    from mha_lint.capture.frames import FrameWalker
+    from mha_lint.capture.known import KnownTensors
+    from mha_lint.capture.modes import FunctionMode
+    from mha_lint.capture.state import recordable, without_collection
 
     torch.set_num_threads(1)
     with torch.device("meta"):
@@ -115,15 +127,22 @@ def llama() -> tuple[Callable[[], None], Callable[[], None]]:
         tokens = torch.zeros(1, 16, dtype=torch.int64)
         # A mask in its final shape: making one asks for values, and meta tensors have none.
         options = {"attention_mask": torch.zeros(1, 1, 16, 16), "use_cache": False}
+    known = KnownTensors(model)
+    paths = {id(m): path for path, m in known.modules.items()}
 
     def forward() -> None:
         with torch.no_grad():
             model(tokens, **options)
 
+    def observed() -> None:
+        calls = CallRecorder(GraphBuilder(FrameWalker(paths), known, {}), ())
+        with without_collection(), recordable(), FunctionMode(calls):
+            model(tokens, **options)
+
     def recorded() -> None:
         record(model, (tokens,), options, copy=False)
 
-    return forward, recorded
+    return forward, observed, recorded
 
 
 def paired(ours: Callable[[], None], theirs: Callable[[], None], rounds: int) -> float:
