@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from mha_lint.cli import options
+from mha_lint.cli import completion, options
 from mha_lint.cli.engine_access import load_engine
 from mha_lint.cli.output import (
     file_view,
@@ -27,7 +27,7 @@ from mha_lint.report.summary import remarks, summary
 
 
 @click.command()
-@click.argument("targets", nargs=-1, metavar="[TARGET]...")
+@click.argument("targets", nargs=-1, metavar="[TARGET]...", shell_complete=completion.targets)
 @options.how_to_call
 @options.which_rules
 @options.how_to_print(*FORMATS)

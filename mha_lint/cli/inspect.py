@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from mha_lint.cli import options
+from mha_lint.cli import completion, options
 from mha_lint.cli.engine_access import load_engine
 from mha_lint.cli.output import (
     file_view,
@@ -25,7 +25,7 @@ from mha_lint.report import inspect as tables
 
 
 @click.command()
-@click.argument("target")
+@click.argument("target", shell_complete=completion.targets)
 @options.how_to_call
 @options.how_to_print("text", "json")
 @options.time_limit

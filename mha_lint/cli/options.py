@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
+from mha_lint.cli.completion import expectations, rule_codes
 from mha_lint.cli.configuration import DEVICES, DTYPES
 from mha_lint.cli.parameters import code_level, codes, expectation, pattern_codes
 from mha_lint.model.finding import Severity
@@ -42,6 +43,7 @@ def how_to_call(command: F) -> F:
         click.option(
             "--expect",
             type=expectation,
+            shell_complete=expectations,
             metavar="WORD",
             multiple=True,
             help="What the code is meant to be: causal, cross, mask=keep, ... Repeatable.",
@@ -54,16 +56,25 @@ def which_rules(command: F) -> F:
     levels = click.Choice([s.value for s in Severity])
     return _all(
         click.option(
-            "--select", type=codes, metavar="CODE,...", help=f"Run these rules only: {_CODES_HELP}."
+            "--select",
+            type=codes,
+            shell_complete=rule_codes,
+            metavar="CODE,...",
+            help=f"Run these rules only: {_CODES_HELP}.",
         ),
         click.option(
             "--ignore",
             type=codes,
+            shell_complete=rule_codes,
             metavar="CODE,...",
             help=f"Do not run these rules: {_CODES_HELP}.",
         ),
         click.option(
-            "--extend-select", type=codes, metavar="CODE,...", help="Run these rules as well."
+            "--extend-select",
+            type=codes,
+            shell_complete=rule_codes,
+            metavar="CODE,...",
+            help="Run these rules as well.",
         ),
         click.option(
             "--per-file-ignores",
@@ -102,7 +113,7 @@ def how_to_measure(command: F) -> F:
         click.option(
             "--dtype",
             type=click.Choice(DTYPES),
-            help="Precision of the cross-check. [default: float64]",
+            help="Precision of the cross-check. [default: float64, and a half-precision module's own]",
         ),
         click.option(
             "--no-crosscheck",

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+from torch.fx import Node
 
 from mha_lint.capture import Replay
 from mha_lint.facts.bench import Bench
@@ -37,8 +39,29 @@ class Arranged:
     native: Native | None
 
 
-def arrange(bench: Bench, site: Site, replay: Replay) -> Arranged:
-    """Return the tensors of `site` as `replay` computes them.
+class Values(Protocol):
+    """What tells the value of a node: a replay, or values that were drawn for some nodes."""
+
+    def base(self, node: Node) -> Any:
+        """Return the value of `node`."""
+
+
+@dataclass(slots=True)
+class Order:
+    """Where the oracle's order finds each element of a site's tensors.
+
+    ``natural``: the flat score at each place of (G, T_q, T_k). ``logits`` and ``weights``:
+    (G, T_q, T_k), the flat element of the normaliser's input, and of the operand that meets V, that
+    came from each score.
+    """
+
+    natural: Tensor
+    logits: Tensor
+    weights: Tensor
+
+
+def order_of(bench: Bench, site: Site) -> Order:
+    """Return the oracle's order of axes for `site`; it depends on shapes alone.
 
     Raises:
         NotArrangedError: heads or positions are mixed on the way, so that there is no such order.
@@ -48,26 +71,36 @@ def arrange(bench: Bench, site: Site, replay: Replay) -> Arranged:
     mixed = [a for a in site.group_axes if not site.to_logits.clean[a]]
     if mixed or not site.to_weights.all_clean:
         raise NotArrangedError("the heads are mixed between scores and weights")
-    scores = replay.base(site.scores)
+    shape = tuple(bench.recording.values[site.scores].shape)
     order = (*site.group_axes, *site.row_axes, *site.key_axes)
     sizes = [
-        math.prod(scores.shape[a] for a in axes)
+        math.prod(shape[a] for a in axes)
         for axes in (site.group_axes, site.row_axes, site.key_axes)
     ]
-    place = torch.arange(scores.numel()).reshape(sizes)
-    canonical = torch.empty(scores.numel(), dtype=torch.long)
-    natural = torch.arange(scores.numel()).reshape(scores.shape).permute(order).reshape(-1)
-    canonical[natural] = place.reshape(-1)
-    logits_index = _inverse(
-        bench.finder.unmasked_index(site), tuple(scores.shape), canonical, sizes
+    canonical = torch.empty(math.prod(shape), dtype=torch.long)
+    natural = torch.arange(math.prod(shape)).reshape(shape).permute(order).reshape(-1)
+    canonical[natural] = torch.arange(math.prod(shape))
+    return Order(
+        natural,
+        _inverse(bench.finder.unmasked_index(site), shape, canonical, sizes),
+        _inverse(site.origin, shape, canonical, sizes),
     )
-    weights_index = _inverse(site.origin, tuple(scores.shape), canonical, sizes)
-    q = _score_operand(site, replay, left=not site.key_left, rows=site.row_axes)
-    k = _score_operand(site, replay, left=site.key_left, rows=site.key_axes)
+
+
+def arrange(bench: Bench, site: Site, replay: Replay) -> Arranged:
+    """Return the tensors of `site` as `replay` computes them.
+
+    Raises:
+        NotArrangedError: heads or positions are mixed on the way, so that there is no such order.
+    """
+    order = order_of(bench, site)
+    assert site.q is not None and site.k is not None
+    scores = replay.base(site.scores)
+    q, k = score_operands(site, replay)
     logits = replay.base(site.normaliser.logits)
     raw = q @ k.transpose(-1, -2)
     back = torch.empty_like(raw).reshape(-1)
-    back[natural] = raw.reshape(-1)
+    back[order.natural] = raw.reshape(-1)
     alpha = contraction_gain(bench, site) or 1.0
     rest = scores - alpha * back.reshape(scores.shape)
     if site.normaliser.logits is site.scores:
@@ -75,7 +108,7 @@ def arrange(bench: Bench, site: Site, replay: Replay) -> Arranged:
     else:
         (without,) = replay.run([site.normaliser.logits], {site.scores: rest})
     weights = replay.base(site.weights)
-    v, context = _value_side(site, replay, weights_index)
+    v, context = value_side(site, replay, order)
     full = logits.reshape(-1)
     extra = logits.numel() > raw.numel()
     return Arranged(
@@ -83,11 +116,11 @@ def arrange(bench: Bench, site: Site, replay: Replay) -> Arranged:
         k=_operand(bench, site.k, k, replay),
         v=_operand(bench, site.v, v, replay),
         raw=raw,
-        logits=full[logits_index],
-        additive=without.reshape(-1)[logits_index],
-        weights=weights.reshape(-1)[weights_index],
+        logits=full[order.logits],
+        additive=without.reshape(-1)[order.logits],
+        weights=weights.reshape(-1)[order.weights],
         context=context,
-        native=Native(logits, logits_index) if extra else None,
+        native=Native(logits, order.logits) if extra else None,
     )
 
 
@@ -110,13 +143,21 @@ def _inverse(
     return out.reshape(sizes)
 
 
-def _score_operand(site: Site, replay: Replay, *, left: bool, rows: tuple[int, ...]) -> Tensor:
+def score_operands(site: Site, values: Values) -> tuple[Tensor, Tensor]:
+    """Return q (G, T_q, D) and k (G, T_k, D)."""
+    return (
+        _score_operand(site, values, left=not site.key_left, rows=site.row_axes),
+        _score_operand(site, values, left=site.key_left, rows=site.key_axes),
+    )
+
+
+def _score_operand(site: Site, values: Values, *, left: bool, rows: tuple[int, ...]) -> Tensor:
     """Return q or k as (G, R, D)."""
     score = site.score
     assert score is not None
     node, labels = score.side(left)
-    value = replay.base(node)
-    scores = replay.base(site.scores)
+    value = values.base(node)
+    scores = values.base(site.scores)
     summed = [x for x in score.left_labels if x is not None and x in score.summed]
     wanted: list[int | None] = [score.out_labels[a] for a in (*site.group_axes, *rows)]
     sized = [scores.shape[a] for a in (*site.group_axes, *rows)]
@@ -140,22 +181,22 @@ def _score_operand(site: Site, replay: Replay, *, left: bool, rows: tuple[int, .
     return tensor.reshape(groups, -1, d)
 
 
-def _value_side(site: Site, replay: Replay, weights_index: Tensor) -> tuple[Tensor, Tensor]:
+def value_side(site: Site, values: Values, order: Order) -> tuple[Tensor, Tensor]:
     """Return v (G, T_k, d_v) and context (G, T_q, d_v)."""
     weights, wlabels = site.value.side(site.weights_left)
     node, vlabels = site.value.side(not site.weights_left)
-    shape = tuple(replay.base(weights).shape)
-    v = replay.base(node)
+    shape = tuple(values.base(weights).shape)
+    v = values.base(node)
     free = [
         i
         for i, x in enumerate(vlabels)
         if x is not None and x in site.value.free(not site.weights_left)
     ]
-    out = replay.base(site.context)
+    out = values.base(site.context)
     out_free = [site.value.out_labels.index(vlabels[i]) for i in free]
     return (
-        _gathered(v, vlabels, wlabels, weights_index[:, 0, :], shape, free),
-        _gathered(out, site.value.out_labels, wlabels, weights_index[:, :, 0], shape, out_free),
+        _gathered(v, vlabels, wlabels, order.weights[:, 0, :], shape, free),
+        _gathered(out, site.value.out_labels, wlabels, order.weights[:, :, 0], shape, out_free),
     )
 
 

@@ -1,4 +1,8 @@
-"""Hand each site to the oracle as data, with the module's own weights, and take its verdict."""
+"""Hand each site to the oracle as data, with the module's own weights, and take its verdict.
+
+What a site means is compared in float64. Where the module is in half precision, or ``--dtype`` asks
+for another type, what it loses there is measured too, and the verdict is that of both.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ from torch import Tensor
 
 from mha_lint.capture import Replay
 from mha_lint.engine.arrange import Arranged, NotArrangedError, arrange, source_tensor
+from mha_lint.engine.precision import NotMeasuredError, PrecisionBench, dtype_of
 from mha_lint.facts.bench import Bench
 from mha_lint.facts.heads import measure_dims
 from mha_lint.facts.merge import sample_axes
@@ -18,10 +23,11 @@ from mha_lint.facts.subject import Measurement
 from mha_lint.model.facts import Kind, Known, SiteFacts
 from mha_lint.model.report import CrossCheck
 from mha_lint.model.settings import Settings
-from mha_lint.oracle import Native, Operand, SiteData, Verdict, compare, named_scales
+from mha_lint.oracle import Native, Operand, Precision, SiteData, Verdict, compare, named_scales
 from mha_lint.sites.dependence import op
 from mha_lint.sites.site import Site
 from mha_lint.sites.trace import trace, varies_along
+from mha_lint.targets.subject import Subject
 
 
 @dataclass(slots=True)
@@ -32,9 +38,10 @@ class CheckedSite:
     report: CrossCheck
 
 
-def cross_check(measured: Measurement, settings: Settings) -> list[CheckedSite]:
+def cross_check(measured: Measurement, settings: Settings, subject: Subject) -> list[CheckedSite]:
     """Compare every site with the reference: own weights first, other sizes as the second opinion."""
     device = device_of(settings.device)
+    precision = PrecisionBench(subject, measured.bench, device)
     own = Replay(measured.bench.recording, seed=3)
     out: list[CheckedSite] = []
     for index, facts in enumerate(measured.facts.sites):
@@ -50,7 +57,11 @@ def cross_check(measured: Measurement, settings: Settings) -> list[CheckedSite]:
             verdict = Verdict(
                 "skipped", explanation=f"the comparison failed: {type(error).__name__}: {error}"
             )
-        out.append(CheckedSite(verdict, _row(facts, verdict, device)))
+        row = _row(facts, verdict, device)
+        dtype = dtype_of(settings.dtype, measured.bench, measured.bench.sites[index])
+        if dtype is not None:
+            row = _in_dtype(row, verdict, precision, index, dtype, facts)
+        out.append(CheckedSite(verdict, row))
     return out
 
 
@@ -74,6 +85,66 @@ def _row(facts: SiteFacts, verdict: Verdict, device: str) -> CrossCheck:
     )
 
 
+def _in_dtype(
+    row: CrossCheck,
+    verdict: Verdict,
+    bench: PrecisionBench,
+    index: int,
+    dtype: torch.dtype,
+    facts: SiteFacts,
+) -> CrossCheck:
+    """Return `row` with what the site loses in `dtype`, where float64 leaves that to be asked."""
+    factor = _left_of_scale(verdict, facts)
+    if factor is None:
+        return row
+    name = str(dtype).removeprefix("torch.")
+    try:
+        found = bench.measure(index, dtype, factor=factor)
+    except NotMeasuredError as error:
+        lost = f"what is lost in {name} was not measured: {error}"
+        return replace(row, explanation="; ".join(filter(None, (row.explanation, lost))))
+    if verdict.verdict == "mismatch" and found.exceeded:
+        return row
+    why: str | None = row.explanation
+    if found.exceeded:
+        why = _lost(found, name)
+    elif verdict.verdict == "mismatch":
+        why = f"{name} cannot tell it from the reference; in float64, {why}"
+    return replace(
+        row,
+        verdict="mismatch" if found.exceeded else "match",
+        departs_at="context" if found.exceeded else None,
+        dtype=name,
+        max_abs_error=_one_digit(found.error),
+        tolerance=_one_digit(found.tolerance),
+        explanation=why,
+    )
+
+
+def _left_of_scale(verdict: Verdict, facts: SiteFacts) -> float | None:
+    """Return by how much the due scale exceeds the one found, 1 for a site that matches.
+
+    None for a site that differs in anything else: no rounding of a constant explains that.
+    """
+    if verdict.verdict == "match":
+        return 1.0
+    due = _expected(facts, facts.dims.value.head_dim) if isinstance(facts.dims, Known) else None
+    scale_only = {d.key for d in verdict.deviations} == {"scale"} and not verdict.unexplained
+    if not scale_only or due is None or not isinstance(facts.scale, Known):
+        return None
+    return due / facts.scale.value.value if facts.scale.value.value else None
+
+
+def _lost(found: Precision, name: str) -> str:
+    """Return how much more is lost than must be."""
+    if not math.isfinite(found.ratio):
+        return f"in {name} it overflows where a straightforward implementation does not"
+    return (
+        f"in {name} it loses {found.ratio:.1f} times as much as a straightforward implementation;"
+        f" up to {found.allowed:g} times is rounding"
+    )
+
+
 def _one_digit(value: float | None) -> float | None:
     return None if value is None else float(f"{value:.0e}")
 
@@ -89,6 +160,8 @@ def _data(bench: Bench, index: int, replay: Replay, path: OutputPath, facts: Sit
     site = bench.sites[index]
     if site.kind not in (Kind.SELF, Kind.CROSS):
         return _skipped(f"{site.kind} attention has no reference in multi-head attention")
+    if site.instead is not None:
+        return _skipped("nothing reads the context: the weights take its place")
     dims = measure_dims(bench, site)
     if not isinstance(dims, Known):
         return _skipped(dims.why)
@@ -270,14 +343,14 @@ def _with_due(bench: Bench, site: Site, v: Operand, replay: Replay, facts: SiteF
     if not idle:
         return v
     name = next((n for n in idle if "v" in n.lower().replace("weight", "")), idle[-1])
-    weight = own[name].detach().double()
-    bias = own.get(name.removesuffix("weight") + "bias")
     x = replay.base(reads)
+    weight = own[name].detach().to(x)
+    bias = own.get(name.removesuffix("weight") + "bias")
     if (
         weight.dim() != 2
         or x.shape[-1] != weight.shape[1]
         or site.v.source.node.meta.get("op") != "linear"
     ):
         return v
-    made = x @ weight.T + (bias.detach().double() if bias is not None else 0)
+    made = x @ weight.T + (bias.detach().to(x) if bias is not None else 0)
     return replace(v, due=source_tensor(bench, site.v, made))

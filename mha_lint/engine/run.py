@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import linecache
 import time
 import traceback
 from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import TypeAlias
 
 import torch
@@ -15,10 +17,11 @@ from mha_lint.engine.restore import restored
 from mha_lint.engine.target import Judged, judge_target, not_checked
 from mha_lint.model.finding import Crash
 from mha_lint.model.report import NotChecked, RunReport, Status, TargetReport
-from mha_lint.model.settings import Settings
+from mha_lint.model.settings import Settings, UsageError
 from mha_lint.model.target import TargetSpec
 from mha_lint.rulebook.pack import LoadedRule, builtin_pack, load_pack
 from mha_lint.rulebook.select import select_rules
+from mha_lint.rulebook.suppress import useless_comments
 from mha_lint.targets.resolve import expand
 from mha_lint.targets.timelimit import TimeLimitError, time_limit
 
@@ -29,7 +32,11 @@ Progress: TypeAlias = Callable[[int, int, str], None]
 def check(
     specs: Sequence[TargetSpec | NotChecked], settings: Settings, progress: Progress | None = None
 ) -> RunReport:
-    """Judge every target of `specs` and return what was found; user code never raises through."""
+    """Judge every target of `specs` and return what was found; user code never raises through.
+
+    Raises:
+        UsageError: a rule or a device that is asked for is not there.
+    """
     return _run(specs, settings, progress, rules=True)
 
 
@@ -46,10 +53,13 @@ def _run(
     rules: bool,
 ) -> RunReport:
     start = time.perf_counter()
+    if settings.device == "cuda" and not torch.cuda.is_available():
+        raise UsageError("--device cuda: this machine has no CUDA device")
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # one thread: the same sums in the same order, so the same bytes
     try:
-        chosen = select_rules(load_pack(builtin_pack()), settings) if rules else []
+        pack = load_pack(builtin_pack()) if rules else []
+        chosen = select_rules(pack, settings) if rules else []
         expanded = [
             out
             for one in specs
@@ -73,6 +83,7 @@ def _run(
     notes: list[str] = []
     if not expanded or all(t.status is Status.NO_ATTENTION for t in targets):
         notes.append("no attention was found")
+    notes += _comments(targets, [rule.code for rule in pack], settings)
     return RunReport(
         version=_version(),
         torch=str(torch.__version__).partition("+")[0],
@@ -81,6 +92,20 @@ def _run(
         notes=tuple(notes),
         seconds=time.perf_counter() - start,
     )
+
+
+def _comments(targets: list[TargetReport], codes: list[str], settings: Settings) -> list[str]:
+    """Return a note on each suppression comment that names no rule."""
+    if not codes:
+        return []
+    paths = dict.fromkeys(t.path for t in targets if t.path.endswith(".py"))
+    return [
+        f"{path}:{line}: {fault}"
+        for path in paths
+        for line, fault in useless_comments(
+            "".join(linecache.getlines(str(Path(settings.cwd, path)))), codes
+        )
+    ]
 
 
 def _one(
@@ -117,11 +142,12 @@ def without_repeats(targets: list[TargetReport]) -> list[TargetReport]:
             best = ranked.get(key)
             if best is None or distance < _distance(targets[best], one.span.line, one.span.path):
                 ranked[key] = index
+    kept = [
+        tuple(f for f in t.findings if ranked[(f.code, f.span)] == i) for i, t in enumerate(targets)
+    ]
     return [
-        dataclasses.replace(
-            t, findings=tuple(f for f in t.findings if ranked[(f.code, f.span)] == i)
-        )
-        for i, t in enumerate(targets)
+        dataclasses.replace(t, findings=own, elsewhere=tuple(f for f in t.findings if f not in own))
+        for t, own in zip(targets, kept, strict=True)
     ]
 
 

@@ -64,7 +64,7 @@ def _scale_name(facts: SiteFacts) -> str | None:
         return None
     scale = facts.scale.value
     if scale.normalised:
-        return "normalised q and k"
+        return f"normalised {' and '.join(scale.normalised_operands) or 'q and k'}"
     if scale.learned:
         return "learned"
     return scale.named or scale.stated

@@ -13,6 +13,7 @@ from mha_lint.capture import CaptureError, record
 from mha_lint.engine.contract import contract_of, without_expected
 from mha_lint.engine.crosscheck import CheckedSite, cross_check
 from mha_lint.engine.enclosing import judged_by_enclosing
+from mha_lint.engine.naming import named_by_user
 from mha_lint.engine.sites import site_reports
 from mha_lint.facts.bench import Bench
 from mha_lint.facts.subject import Measurement, measure
@@ -61,8 +62,9 @@ def judge_target(spec: TargetSpec, settings: Settings, rules: list[LoadedRule]) 
         hint = "values are baked in: .item(), numpy or a custom kernel stands on the path"
         return Judged(_failed(NotChecked(why, hint), spec, settings, subject), [])
     measured = measure(subject, bench)
-    checked = cross_check(measured, settings) if settings.crosscheck else []
+    checked = cross_check(measured, settings, subject) if settings.crosscheck else []
     facts = judged_by_enclosing(measured.facts, subject, settings)
+    facts = named_by_user(facts, subject)
     prove = _confirmer(checked)
     judgement = judge(rules, facts, settings=settings, target=spec.text, confirm=prove)
     explained = {f.site for f in judgement.findings if f.severity is Severity.ERROR}
@@ -104,7 +106,7 @@ def _without_guesses(judgement: Judgement, subject: Subject) -> Judgement:
     """
     tensors = [t for t in (*subject.args, *subject.kwargs.values()) if isinstance(t, torch.Tensor)]
     unsure = any(t.is_floating_point() and t.dim() > 2 and 1 in t.shape[:-1] for t in tensors)
-    if subject.how != "inferred" or not unsure:
+    if subject.how not in ("built", "inferred") or not unsure:
         return judgement
     guessed = [f for f in judgement.findings if f.code in AXES]
     why = f"the call {subject.call} was guessed, and its axis of one may not be there: pass --call"
@@ -156,6 +158,7 @@ def _plain(site: SiteFacts) -> bool:
         and not scale.value.learned
         and isinstance(normaliser, Known)
         and normaliser.value.function == "softmax"
+        and normaliser.value.plain
     )
 
 
@@ -188,8 +191,20 @@ def _report(
 def _how(subject: Subject) -> tuple[str, ...]:
     if subject.how == "stated":
         return ()
-    origin = "as the file itself uses it" if subject.how == "usage" else "inferred"
-    return (f"built as {subject.build}, called with {subject.call} ({origin})",)
+    called = f"called with {subject.call}"
+    if subject.how == "inferred":
+        if subject.spec.build is not None or subject.build == subject.name:
+            return (f"{called} (inferred)",)
+        plain = subject.build.endswith("()")
+        built = f"built as {subject.build}{', with its defaults' if plain else ''}"
+        if subject.spec.call is not None:
+            return (built if plain else f"{built} (inferred)",)
+        if plain:
+            return (f"{built}; {called} (inferred)",)
+        return (f"built as {subject.build}, {called} (inferred)",)
+    if subject.how == "built":
+        return (f"built as {subject.build}, as in the file itself; {called} (inferred)",)
+    return (f"built as {subject.build}, {called} (as the file itself uses it)",)
 
 
 def _no_attention(subject: Subject, spec: TargetSpec, settings: Settings) -> TargetReport:

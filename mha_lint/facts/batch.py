@@ -2,71 +2,121 @@
 
 from __future__ import annotations
 
-import ast
+import contextlib
 import re
-import textwrap
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch.fx import Node
 
+from mha_lint.capture import Replay
+from mha_lint.facts.axis_words import AxisVerdict, said_in, source_text
 from mha_lint.facts.bench import Bench
-from mha_lint.facts.classes import class_sources, function_source
 from mha_lint.facts.places import span_of
-from mha_lint.model.facts import BatchMixing, Fact, Kind, Known, NotApplicable
+from mha_lint.facts.unsteady import unless_data_decides
+from mha_lint.model.facts import BatchMixing, Fact, Kind, Known, NotApplicable, Unknown
+from mha_lint.sites.dependence import is_number, op, shape
+from mha_lint.sites.operand import Operand
 from mha_lint.sites.site import Site
-from mha_lint.sites.source import Source
+from mha_lint.sites.source import CONVOLUTIONS, Source
 
-_BATCH = r"(?:b|bs|bsz|bz|nb|batch|batch_size|batchsize|n_batch|num_batch|nbatch|samples?)"
-_TIME = (
-    r"(?:t|s|l|ln|n|seq|seq_len|seqlen|length|len|time|steps?|tgt_len|src_len|target_len|source_len|"
-    r"tokens?)"
-)
-_DOC_BATCH = re.compile(rf"[(\[]\s*{_BATCH}\s*[,x*]\s*\w", re.IGNORECASE)
-_DOC_TIME = re.compile(rf"[(\[]\s*{_TIME}\s*[,x*]\s*{_BATCH}\b", re.IGNORECASE)
 _PURPOSE = re.compile(
     r"(samples?|instances?|examples?|batch)\W+(?:\w+\W+){0,6}?(exchange|attend|interact|relation|mix)|"
     r"(across|over|between|among)\s+(the\s+)?(samples|batch|instances|examples)|mini-batch",
     re.IGNORECASE,
 )
+SAME = 1e-12
+"""A change below this is rounding."""
 
 
+@unless_data_decides
 def measure_batch(
     bench: Bench, sites: list[Site], root: Any, forward_text: str, *, guessed: bool = False
 ) -> Fact[BatchMixing]:
     """Return whether samples of one batch influence each other through attention."""
+    if not sites:
+        return NotApplicable("there is no attention site")
+    open_questions: list[str] = []
+    apart = "attention runs over no axis of samples"
     for site in sites:
         first = site.all[0]
-        if first.q is None or first.q.source is None or first.kind in (Kind.LINEAR, Kind.CHANNEL):
+        operand = _following_inputs(first)
+        if operand is None or operand.source is None or first.kind in (Kind.LINEAR, Kind.CHANNEL):
+            if not _outputs_stay_apart(bench):
+                open_questions.append(
+                    "samples influence each other or the first axis holds positions, which cannot"
+                    " be told apart for this kind of attention"
+                )
             continue
-        found = _mixed_axis(bench, sites, first.q.source, first.q.position_axes)
+        found = _mixed_axis(bench, sites, operand.source, operand.position_axes)
         if found is None:
             continue
-        placeholder, axis, other = found
-        verdict = _which_is_batch(bench, placeholder, root, forward_text, guessed)
-        if verdict is None:
+        placeholder, other = found
+        name = _name(bench, placeholder)
+        texts = [forward_text]
+        if _maps_to(bench, placeholder, 0, operand.source) == {0}:
+            texts.append(_owner_text(bench, first))  # it sees the same axis 0
+        verdict = _which_is_batch(bench, placeholder, root, texts, guessed)
+        if other is None and _PURPOSE.search(forward_text):
+            apart = f"axis 0 of {name} is attended over, as the text says: samples exchange"
             continue
-        why, strong = verdict
-        largest = _leak(bench, placeholder)
-        span = span_of(first.scores)
+        if other is None and (verdict is None or verdict.is_batch):
+            open_questions.append(
+                f"attention runs over axis 0 of {name}, and the other axis has one entry: pass a"
+                " call with several samples and several positions"
+            )
+            continue
+        if verdict is None:
+            sizes = tuple(bench.replay.base(placeholder).shape)
+            open_questions.append(
+                f"attention runs over axis 0 of {name} {sizes}, and nothing says whether that axis"
+                " holds samples or positions: pass a call with fewer samples than positions"
+            )
+            continue
+        if not verdict.is_batch:
+            apart = f"axis 0 of {name}, which attention runs over, holds positions: {verdict.why}"
+            continue
+        placeholder_dims = bench.replay.base(placeholder).dim()
+        largest, what = _leak(bench, placeholder), "outputs"
+        if largest == 0:
+            # What the output reads may hold no sample at all: a class token that sees its likes only.
+            largest, what = _leak(bench, placeholder, _states_behind(bench, first)), "states"
         return Known(
             BatchMixing(
                 True,
-                axis,
-                why,
+                0,
+                verdict.why,
                 largest,
-                span,
+                span_of(first.scores),
                 intended=bool(_PURPOSE.search(forward_text)),
-                inferred=not strong,
+                inferred=not verdict.strong,
+                seen_in=what,
             ),
-            f"changing sample 0 of {_name(bench, placeholder)} alone changes the outputs of the other"
-            f" samples by up to {largest:.1g}; axis {other} is never attended over",
+            f"changing sample 0 of {name} alone changes the {what} of the other samples by up to"
+            f" {largest:.1g}"
+            + (f"; axis {other} is never attended over" if placeholder_dims < 4 else ""),
         )
-    if not sites:
-        return NotApplicable("there is no attention site")
-    return Known(
-        BatchMixing(False, 0, "", 0.0, None), "no sample's output moves with another sample"
-    )
+    if open_questions:
+        return Unknown(open_questions[0])
+    return Known(BatchMixing(False, 0, "", 0.0, None), apart)
+
+
+def _following_inputs(site: Site) -> Operand | None:
+    """Return q, or k where the queries are learned and the same for all samples."""
+    if site.q is None or site.k is None:
+        return None
+    return site.q if site.q.holds_data else site.k
+
+
+def _outputs_stay_apart(bench: Bench) -> bool:
+    """Return whether sample 0 of no input moves another sample of an output of as many samples."""
+    inputs = [p for p in bench.recording.placeholders if _holds_samples(bench.replay.base(p))]
+    return bool(inputs) and all(_leak(bench, p) < SAME for p in inputs)
+
+
+def _holds_samples(value: torch.Tensor) -> bool:
+    return value.dim() > 1 and value.shape[0] > 1 and value.dtype is not torch.bool
 
 
 def _name(bench: Bench, placeholder: Node) -> str:
@@ -76,25 +126,39 @@ def _name(bench: Bench, placeholder: Node) -> str:
 
 def _mixed_axis(
     bench: Bench, sites: list[Site], source: Source, positions: frozenset[int]
-) -> tuple[Node, int, int] | None:
-    """Return (input, 0, other axis) where attention runs over axis 0 and never over another sequence axis."""
+) -> tuple[Node, int | None] | None:
+    """Return (input, other axis) where attention runs over axis 0 and never over another sequence axis.
+
+    The other axis is None where it has one entry only, which tells nothing of positions and samples.
+    """
     above = bench.dependence.ancestors([source.node])
     for placeholder in bench.recording.placeholders:
         if placeholder not in above:
             continue
         value = bench.replay.base(placeholder)
-        tokens = not value.is_floating_point()
-        if value.dim() < (2 if tokens else 3) or value.shape[0] < 2 or value.dtype is torch.bool:
+        if value.dim() < 2 or value.shape[0] < 2 or value.dtype is torch.bool:
             continue
-        maps = {axis: _maps_to(bench, placeholder, axis, source) for axis in range(value.dim())}
-        if not maps[0] or not maps[0] <= positions:
+        first = _maps_to(bench, placeholder, 0, source)
+        if not first or not first <= positions:
             continue
-        others = [a for a in maps if a != 0 and maps[a] and not maps[a] & positions]
+        maps = {axis: _maps_to(bench, placeholder, axis, source) for axis in range(1, value.dim())}
+        others = [a for a in maps if maps[a] and not maps[a] & positions]
+        if others and value.dim() == 4 and not maps[1]:
+            return placeholder, others[0]  # a (B, C, H, W) map: axis 0 holds samples, whatever else
         if others and not any(_attended(bench, s, placeholder, others[0]) for s in sites):
-            return placeholder, 0, others[0]
-        if not others and _recurrent_axis(bench, value, source, positions):
-            return placeholder, 0, 1
+            return placeholder, others[0]
+        rows = value.dim() > 2 or not value.is_floating_point()
+        if rows and not others and _recurrent_axis(bench, value, source, positions):
+            return placeholder, 1
+        if not others and _lone_axis(bench, source, positions):
+            return placeholder, None
     return None
+
+
+def _lone_axis(bench: Bench, source: Source, positions: frozenset[int]) -> bool:
+    """Return whether what is attended over has an axis of one entry beside the positions."""
+    sizes = bench.replay.base(source.node).shape
+    return any(sizes[a] == 1 for a in source.data_axes if a not in positions)
 
 
 def _recurrent_axis(
@@ -110,34 +174,65 @@ def _recurrent_axis(
 
 
 def _maps_to(bench: Bench, placeholder: Node, axis: int, source: Source) -> frozenset[int]:
-    """Return the data axes of `source` along which slice 0 of the input's `axis` stays apart."""
-    value = bench.replay.base(placeholder)
-    if value.shape[axis] < 2:
+    """Return the data axes of `source` along which the slices of the input's `axis` stay apart."""
+    changed = _moved(bench, placeholder, axis, 0).get(source.node)
+    if changed is None or not bool(changed.any()):
         return frozenset()
-    moved_in = value.clone()
-    if value.is_floating_point():
-        moved_in.select(axis, 0).add_(_noise(moved_in.select(axis, 0)))
-    else:
-        first = moved_in.select(axis, 0)
-        first.copy_(torch.where(first > 0, first - 1, first + 1))
-    before = bench.replay.base(source.node)
-    try:
-        (after,) = bench.replay.run([source.node], {placeholder: moved_in})
-    except (IndexError, RuntimeError):
-        return frozenset()
-    changed = (after - before).abs() > 1e-12
-    if not bool(changed.any()):
-        return frozenset()
+    last = _moved(bench, placeholder, axis, -1).get(source.node)
     found = set()
     for a in source.data_axes:
         along = changed.movedim(a, 0).flatten(1).any(1)
-        if bool(along.any()) and not bool(along.all()):
+        if bool(along.all()) or not bool(along.any()):
+            continue
+        # A learned token moves with no slice at all: the slices must move different parts.
+        if last is None or bool((along != last.movedim(a, 0).flatten(1).any(1)).any()):
             found.add(a)
     return frozenset(found)
 
 
+_KNOWN: WeakKeyDictionary[Replay, dict[tuple[Node, int, int], dict[Node, torch.Tensor]]] = (
+    WeakKeyDictionary()
+)
+"""One run tells what moves at every site."""
+
+
+def _moved(bench: Bench, placeholder: Node, axis: int, index: int) -> dict[Node, torch.Tensor]:
+    """Return which elements of each q's and k's source move with a slice of the input's `axis`."""
+    known = _KNOWN.setdefault(bench.replay, {})
+    if (placeholder, axis, index) in known:
+        return known[placeholder, axis, index]
+    value = bench.replay.base(placeholder)
+    below = bench.dependence.descendants([placeholder])
+    operands = [o for s in bench.sites for o in (s.all[0].q, s.all[0].k) if o is not None]
+    sources = {o.source.node for o in operands if o.source is not None}
+    nodes = sorted(sources & below, key=bench.dependence.order.__getitem__)
+    found: dict[Node, torch.Tensor] = {}
+    if value.shape[axis] > 1:
+        moved_in = _nudged(value, axis, index)
+        for some in (nodes, *([n] for n in nodes)):  # where one fails on other data, one by one
+            with contextlib.suppress(IndexError, RuntimeError):
+                after = bench.replay.run(some, {placeholder: moved_in})
+                pairs = zip(some, after, strict=True)
+                found |= {n: (a - bench.replay.base(n)).abs() > SAME for n, a in pairs}
+            if len(found) == len(nodes):
+                break
+    known[placeholder, axis, index] = found
+    return found
+
+
+def _nudged(value: torch.Tensor, axis: int, index: int = 0) -> torch.Tensor:
+    """Return `value` with one slice along `axis` changed."""
+    moved_in = value.clone()
+    first = moved_in.select(axis, index)
+    if value.is_floating_point():
+        first.add_(_noise(first))
+    else:
+        first.copy_(torch.where(first > 0, first - 1, first + 1))
+    return moved_in
+
+
 def _attended(bench: Bench, site: Site, placeholder: Node, axis: int) -> bool:
-    operand = site.all[0].q
+    operand = _following_inputs(site.all[0])
     if operand is None or operand.source is None:
         return False
     return bool(_maps_to(bench, placeholder, axis, operand.source) & operand.position_axes)
@@ -149,17 +244,14 @@ def _noise(like: torch.Tensor) -> torch.Tensor:
     return torch.rand(like.shape, generator=generator, dtype=like.dtype) + 0.1
 
 
-def _leak(bench: Bench, placeholder: Node) -> float:
+def _leak(bench: Bench, placeholder: Node, nodes: list[Node] | None = None) -> float:
+    """Return by how much sample 0 of an input moves the other samples of `nodes` (the outputs)."""
     value = bench.replay.base(placeholder)
-    moved_in = value.clone()
-    if value.is_floating_point():
-        moved_in[0] += _noise(moved_in[0])
-    else:
-        moved_in[0] = torch.where(moved_in[0] > 0, moved_in[0] - 1, moved_in[0] + 1)
-    outputs = [n for n in bench.recording.outputs if bench.replay.base(n).is_floating_point()]
+    read = bench.recording.outputs if nodes is None else nodes
+    read = [n for n in read if bench.replay.base(n).is_floating_point()]
     largest = 0.0
     for node, after in zip(
-        outputs, bench.replay.run(outputs, {placeholder: moved_in}), strict=True
+        read, bench.replay.run(read, {placeholder: _nudged(value, 0)}), strict=True
     ):
         before = bench.replay.base(node)
         if before.dim() and before.shape[0] == value.shape[0]:
@@ -167,116 +259,81 @@ def _leak(bench: Bench, placeholder: Node) -> float:
     return largest
 
 
+def _states_behind(bench: Bench, site: Site) -> list[Node]:
+    """Return what is made of the context, laid out as the input is."""
+    below = bench.dependence.descendants([site.context]) & bench.dependence.live
+    rank = max(4, len(shape(bench.recording, site.scores)))
+    return [
+        n
+        for n in sorted(below, key=bench.dependence.order.__getitem__)
+        if is_number(bench.recording, n) and 2 < len(shape(bench.recording, n)) < rank
+    ][:1]
+
+
 def _which_is_batch(
-    bench: Bench, placeholder: Node, root: Any, text: str, guessed: bool
-) -> tuple[str, bool] | None:
-    """Return what says that axis 0 is the batch and whether that is code, or None for time-first code."""
+    bench: Bench, placeholder: Node, root: Any, texts: list[str], guessed: bool
+) -> AxisVerdict | None:
+    """Return what axis 0 holds: told by layers, code, comments, token ids and sizes, in this order."""
     value = bench.replay.base(placeholder)
     if value.dim() >= 4:
-        return "a 4-D map has its samples on axis 0", True
-    votes_batch: list[tuple[str, bool]] = []
-    votes_time: list[str] = []
-    if isinstance(root, torch.nn.Module):
-        # What a layer was told outweighs what a variable is called.
-        for name, module in root.named_modules():
-            if getattr(module, "batch_first", None) is True and isinstance(
-                module, torch.nn.RNNBase
-            ):
-                return f"{name or 'the module'} has batch_first=True", True
-            if getattr(module, "batch_first", None) is True:
-                votes_batch.append((f"{name or 'the module'} has batch_first=True", True))
-    for kind, why in _in_code(text):
-        if kind == "batch":
-            votes_batch.append((why, True))
-        else:
-            votes_time.append(why)
-    if _DOC_TIME.search(text):
-        votes_time.append("a comment or docstring writes the shape time-first")
-    elif _DOC_BATCH.search(text):
-        votes_batch.append(("a comment or docstring writes the shape batch-first", False))
-    if not value.is_floating_point() and not votes_time:
-        votes_batch.append(("token ids come as (batch, position)", False))
-    if votes_time:
-        return None
-    if votes_batch:
-        return votes_batch[0]
+        return AxisVerdict(True, "a 4-D map has its samples on axis 0")
+    votes: list[AxisVerdict] = []
+    for name, module in root.named_modules() if isinstance(root, torch.nn.Module) else ():
+        if getattr(module, "batch_first", None) is True:
+            told = AxisVerdict(True, f"{name or 'the module'} has batch_first=True")
+            if isinstance(module, torch.nn.RNNBase):
+                return told  # what a layer was told outweighs what a variable is called
+            votes.append(told)
+    votes += _by_convolutions(bench, placeholder)
+    votes += [vote for text in texts for vote in said_in(text)]
+    if not value.is_floating_point():
+        votes.append(AxisVerdict(True, "token ids come as (batch, position)", strong=False))
+    # Time-first code is right, so what speaks for it goes first.
+    votes.sort(key=lambda v: v.is_batch)
+    if votes:
+        return votes[0]
     sizes = tuple(value.shape)
-    if sizes[0] < sizes[1] and not guessed:
-        return f"the call passes {sizes[0]} x {sizes[1]}, fewer samples than positions", False
-    return None
+    if sizes[0] == sizes[1] or guessed:
+        return None
+    why = f"the call passes {sizes[0]} x {sizes[1]}"
+    if sizes[0] < sizes[1]:
+        return AxisVerdict(True, f"{why}, fewer samples than positions", strong=False)
+    return AxisVerdict(False, f"{why}, more than axis 1 has", strong=False)
 
 
-def _in_code(text: str) -> list[tuple[str, str]]:
-    """Return what names, pooling and indexing in the code say about axis 0."""
-    try:
-        tree = ast.parse(textwrap.dedent(text))
-    except (SyntaxError, ValueError):
-        return []
-    found: list[tuple[str, str]] = []
-    for node in ast.walk(tree):
-        if (
-            isinstance(node, ast.Assign)
-            and isinstance(node.targets[0], ast.Tuple)
-            and _is_shape(node.value)
-        ):
-            names = [e.id.lower() for e in node.targets[0].elts if isinstance(e, ast.Name)]
-            if len(names) >= 3 and len(names) == len(node.targets[0].elts):
-                line = ast.unparse(node)
-                batch = [bool(re.fullmatch(_BATCH, n)) for n in names]
-                if batch[0]:
-                    found.append(("batch", f"the code says {line}"))
-                elif batch[1]:
-                    found.append(("time", f"the code says {line}"))
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            axis = _reduced_axis(node)
-            if axis == 1:
-                found.append(("batch", f"the code pools over axis 1: {ast.unparse(node)}"))
-            elif axis == 0:
-                found.append(("time", f"the code pools over axis 0: {ast.unparse(node)}"))
-        elif (
-            isinstance(node, ast.Subscript)
-            and isinstance(node.slice, ast.Tuple)
-            and len(node.slice.elts) >= 2
-        ):
-            first, second = node.slice.elts[:2]
-            whole = isinstance(first, ast.Slice) and first.lower is None and first.upper is None
-            if (
-                whole
-                and isinstance(second, ast.Constant | ast.UnaryOp)
-                and len(node.slice.elts) == 2
-            ):
-                found.append(("batch", f"the code picks one position: {ast.unparse(node)}"))
+def _by_convolutions(bench: Bench, placeholder: Node) -> list[AxisVerdict]:
+    """Return what convolutions say: they run over positions, and treat the samples apart."""
+    below = bench.dependence.descendants([placeholder]) & bench.dependence.live
+    wide = [
+        n
+        for n in sorted(below, key=bench.dependence.order.__getitem__)
+        if op(n) in CONVOLUTIONS and max(shape(bench.recording, n.all_input_nodes[1])[2:]) > 1
+    ]
+    found: list[AxisVerdict] = []
+    moved = _nudged(bench.replay.base(placeholder), 0)
+    for node in wide[:1]:
+        data = node.all_input_nodes[0]
+        before = bench.replay.base(data)
+        if before.dim() != 2 + int(op(node)[4]):
+            continue
+        try:
+            (after,) = bench.replay.run([data], {placeholder: moved})
+        except (IndexError, RuntimeError):
+            continue
+        changed = (after - before).abs() > SAME
+        along = [changed.movedim(a, 0).flatten(1).any(1) for a in range(before.dim())]
+        apart = [a for a, hit in enumerate(along) if bool(hit.any()) and not bool(hit.all())]
+        if apart == [0]:
+            found.append(AxisVerdict(True, "a convolution treats it as its samples"))
+        elif apart and min(apart) > 1:
+            found.append(AxisVerdict(False, "a convolution runs over it"))
     return found
 
 
-def _is_shape(node: ast.expr) -> bool:
-    if isinstance(node, ast.Attribute):
-        return node.attr == "shape"
-    return (
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr == "size"
-    )
-
-
-def _reduced_axis(node: ast.Call) -> int | None:
-    if not isinstance(node.func, ast.Attribute) or node.func.attr not in (
-        "mean",
-        "sum",
-        "max",
-        "amax",
-    ):
-        return None
-    given = next(
-        (k.value for k in node.keywords if k.arg in ("dim", "axis")),
-        node.args[0] if node.args else None,
-    )
-    return given.value if isinstance(given, ast.Constant) and isinstance(given.value, int) else None
-
-
-def source_text(root: Any) -> str:
-    """Return the source of the class (or function) of `root`, "" where there is none."""
-    if isinstance(root, torch.nn.Module):
-        return "\n".join(source.text for source in class_sources(type(root)))
-    source = function_source(root)
-    return source.text if source is not None else ""
+def _owner_text(bench: Bench, site: Site) -> str:
+    """Return the source of the class that holds `site`, "" for torch's own."""
+    module = bench.recording.module
+    if module is None:
+        return ""
+    owner = dict(module.named_modules()).get(str(site.context.meta.get("module", "")))
+    return source_text(owner) if owner is not None and owner is not module else ""

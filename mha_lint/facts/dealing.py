@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from mha_lint.sites.trace import Trace, varies_along
@@ -18,17 +19,23 @@ def redealt(
     """
     if not bool(traced.responds.all()):
         return False
+    index = {a: _filled(traced.index[a]) for a in data_axes if traced.shape[a] > 1}
+    if any(bool((i < 0).any()) for i in index.values()):
+        return False
     for row in rows:
-        moving = [
-            a for a in data_axes if traced.shape[a] > 1 and varies_along(traced.index[a], row)
-        ]
+        moving = [a for a, i in index.items() if varies_along(i, row)]
         if (
             len(moving) > 1
             and set(samples) & set(moving)
-            and any(not _separable(traced.index[a], traced.shape[a], row) for a in moving)
+            and any(not _separable(index[a], traced.shape[a], row) for a in moving)
         ):
             return True
     return False
+
+
+def _filled(index: Tensor) -> Tensor:
+    """Fill in what was too weak to be told by what the rest of the same vector says."""
+    return torch.where(index < 0, index.amax(-1, keepdim=True), index)
 
 
 def _separable(index: Tensor, size: int, row: int) -> bool:

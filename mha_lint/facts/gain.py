@@ -37,7 +37,7 @@ def operand_gain(bench: Bench, operand: Operand) -> Gain:
     Every source is moved by random signs r: for any fixed layout, and for rotations, which keep
     norms, the response of a feature vector of d channels has the norm gain * sqrt(d).
     """
-    nodes = [s.node for s in operand.sources if s.kind != "learned"]
+    nodes = [_normed(bench, s.node) for s in operand.sources if s.kind != "learned"]
     if operand.node in nodes or not nodes:
         return Gain(1.0)
     replay = bench.replay
@@ -49,16 +49,35 @@ def operand_gain(bench: Bench, operand: Operand) -> Gain:
     if (doubled - base).abs().max() < 1e-3 * scale:
         return Gain(None, normalised=True, why="normalised")
     moves: dict[Node, Tensor] = {n: replay.base(n) + SMALL * s for n, s in signs.items()}
-    (moved,) = replay.run([operand.node], moves)
+    found = _constant(_response(bench, operand, moves), "is not multiplied by one number")
+    if found.value is None and len(moves) > 1:
+        # Projections that are added up (of states and of positions) move one vector together.
+        alone = [_response(bench, operand, {n: moved}) for n, moved in moves.items()]
+        found = _constant(torch.cat(alone), found.why)
+    return found
+
+
+def _normed(bench: Bench, node: Node) -> Node:
+    """Return the batch norm that alone reads the projection `node`: it is one map with it."""
+    while True:
+        users = [u for u in bench.dependence.users(node) if u in bench.dependence.live]
+        if len(users) != 1 or op(users[0]) != "batch_norm":
+            return node
+        node = users[0]
+
+
+def _response(bench: Bench, operand: Operand, moves: dict[Node, Tensor]) -> Tensor:
+    """Return the size of each feature vector's response to `moves`, the silent ones left out."""
+    base = bench.replay.base(operand.node)
+    (moved,) = bench.replay.run([operand.node], moves)
     response = (moved - base) / SMALL
     axes = operand.features
     energy = response.square().sum(axes) if axes else response.square()
     size = 1
     for axis in axes:
         size *= base.shape[axis]
-    gains = (energy / size).sqrt().flatten()
-    gains = gains[torch.isfinite(gains) & (gains > 1e-9)]
-    return _constant(gains, "is not multiplied by one number")
+    gains: Tensor = (energy / size).sqrt().flatten()
+    return gains[torch.isfinite(gains) & (gains > 1e-9)]
 
 
 def _signs(like: Tensor, generator: torch.Generator) -> Tensor:

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.fx import Node
 
 from mha_lint.facts.bench import Bench
+from mha_lint.facts.unsteady import unless_data_decides
 from mha_lint.model.facts import Dims, Fact, Kind, Known, NotApplicable, Unknown
 from mha_lint.sites.dependence import shape
 from mha_lint.sites.operand import FEW_SLICES, Operand
@@ -129,10 +130,11 @@ def count_heads(bench: Bench, operands: list[Operand]) -> int | None:
     return len(seen) or None
 
 
+@unless_data_decides
 def measure_dims(bench: Bench, site: Site) -> Fact[Dims]:
     """Return the sizes of `site`."""
     first = site.all[0]
-    if first.q is None or first.k is None:
+    if first.q is None or first.k is None or first.kind is Kind.POOLING:
         return _dims_without_product(bench, site)
     if first.kind in (Kind.LINEAR, Kind.CHANNEL):
         return NotApplicable(f"{first.kind} attention has no (T_q, T_k) scores")
@@ -146,8 +148,6 @@ def measure_dims(bench: Bench, site: Site) -> Fact[Dims]:
     head_dim = size(first.q.node, first.q.features)
     v_dim = size(first.v.node, first.v.features) or 1
     t_q, t_k = size(first.q.node, first.q.rows), size(first.k.node, first.k.rows)
-    if first.q.learned and heads is None:
-        heads = kv_heads
     if heads is None or kv_heads is None:
         return Unknown("the heads of q and k could not be told apart: their source is not known")
     heads = max(

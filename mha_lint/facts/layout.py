@@ -10,6 +10,8 @@ from mha_lint.facts.bench import Bench
 from mha_lint.facts.dealing import redealt
 from mha_lint.facts.heads import shared_head_axes
 from mha_lint.facts.places import span_of
+from mha_lint.facts.selection import placed_by_data
+from mha_lint.facts.unsteady import unless_data_decides
 from mha_lint.model.facts import Fact, Kind, Known, Layout, LayoutKind, NotApplicable, Unknown
 from mha_lint.model.source import Span
 from mha_lint.sites.dependence import is_number, op, shape
@@ -19,6 +21,7 @@ from mha_lint.sites.source import Source
 from mha_lint.sites.trace import Trace, depends_on_values, trace, varies_along
 
 
+@unless_data_decides
 def measure_split(bench: Bench, site: Site, which: str) -> Fact[Layout]:
     """Return how the head split lays out the operand `which` ("q", "k" or "v")."""
     if site.kind in (Kind.LINEAR, Kind.CHANNEL):
@@ -44,7 +47,10 @@ def _split_of(bench: Bench, site: Site, which: str) -> Fact[Layout]:
     span = span_of(site.score.node if over_heads else culprit)
     suspicious = _verdict(bench, operand, source)
     doubtful = suspicious is not LayoutKind.RIGHT
-    if doubtful and depends_on_values(bench.replay, source.node, operand.node):
+    if doubtful and (
+        depends_on_values(bench.replay, source.node, operand.node)
+        or placed_by_data(bench, source.node, operand.node)
+    ):
         return Unknown(
             f"where {which} comes from depends on the data itself (a maximum, a selection)"
         )
@@ -65,11 +71,15 @@ def _split_of(bench: Bench, site: Site, which: str) -> Fact[Layout]:
     features = words(operand.features)
     if source.kind == "context":
         return NotApplicable(f"{which} is another attention's result")
+    if site.kind is Kind.POOLING and not _positions_in_groups(operand):
+        return NotApplicable("pooling may run over channels, or over parts of tokens")
     mixed = _upstream_mixed(bench, operand, source)
     torn = [a for a in operand.features if "positions" in words((a,))]
     if len(operand.features) > 1:
         # A score may sum over whole rows of an alignment too; no axis may hold both.
         torn = [a for a in torn if "channels" in words((a,))]
+    if torn and _compares_whole_rows(operand, rows):
+        torn = []
     if torn or ("positions" in rows and "channels" in rows):
         return Known(
             Layout(
@@ -95,6 +105,11 @@ def _split_of(bench: Bench, site: Site, which: str) -> Fact[Layout]:
     return Known(Layout(LayoutKind.RIGHT, which, rows, features, "", span))
 
 
+def _positions_in_groups(operand: Operand) -> bool:
+    """Return whether heads differ in positions, of which each should hold all."""
+    return any(operand.varies[a].data & operand.position_axes for a in operand.groups)
+
+
 def _plain(traced: Trace) -> bool:
     return traced.all_clean and bool(traced.responds.all())
 
@@ -109,6 +124,17 @@ def _verdict(bench: Bench, operand: Operand, source: Source) -> LayoutKind:
     return (
         LayoutKind.RIGHT if "positions" in rows or "channels" not in rows else LayoutKind.OVER_HEADS
     )
+
+
+def _compares_whole_rows(operand: Operand, rows: tuple[str, ...]) -> bool:
+    """Return whether a score sums over a further axis of positions (frames) on purpose.
+
+    Then rows are positions along one axis of the source, features run over another one and the
+    channels, and the groups keep the samples apart.
+    """
+    over = frozenset().union(*(operand.varies[a].data for a in operand.features))
+    apart = frozenset().union(*(operand.varies[a].data for a in operand.groups))
+    return rows == ("positions",) and not over & operand.position_axes and bool(apart - over)
 
 
 def _before_arithmetic(

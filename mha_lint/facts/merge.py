@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import torch
 from torch import Tensor
 from torch.fx import Node
@@ -12,12 +14,15 @@ from mha_lint.facts.heads import input_head_axes, shared_head_axes
 from mha_lint.facts.layout import swaps_last
 from mha_lint.facts.output import OutputPath, by_labels
 from mha_lint.facts.places import span_of
+from mha_lint.facts.selection import placed_by_data
+from mha_lint.facts.unsteady import unless_data_decides
 from mha_lint.model.facts import Fact, Kind, Known, Layout, LayoutKind, NotApplicable, Unknown
 from mha_lint.sites.dependence import is_number, op, shape
 from mha_lint.sites.site import Site
 from mha_lint.sites.trace import Trace, depends_on_values, trace, varies_along
 
 
+@unless_data_decides
 def measure_merge(
     bench: Bench, site: Site, path: OutputPath, splits: tuple[Fact[Layout], ...]
 ) -> Fact[Layout]:
@@ -32,12 +37,14 @@ def measure_merge(
 
 
 def _merge_of(bench: Bench, site: Site, path: OutputPath) -> Fact[Layout]:
+    if path.map is None and path.stopped_by == "another contraction":
+        return NotApplicable("another contraction reads the context: the heads are not merged yet")
     if not path.features or not is_number(bench.recording, path.merged):
         return Unknown("what the context is merged into is not known")
     traced = trace(bench.replay, site.context, path.merged)
     if not bool(traced.responds.any()):
         return Unknown("the merged tensor does not move with the context")
-    if not site_has_plain_merge(site, path, traced):
+    if not _is_plain(bench, site, path, traced):
         return Unknown("other tensors are put in among the context before it is merged")
     labels = site.value.out_labels
     free = site.value.free(site.weights_left)
@@ -46,7 +53,11 @@ def _merge_of(bench: Bench, site: Site, path: OutputPath) -> Fact[Layout]:
     axes = [a for a in (*row_axes, *of_samples) if traced.shape[a] > 1]
     if not all(traced.clean[a] for a in axes):
         return Unknown("positions are mixed between the context and the output projection")
-    if depends_on_values(bench.replay, site.context, path.merged):
+    if any(site.v.varies[a].data for a in site.v.features):
+        return Unknown("a value vector holds several positions already")
+    if depends_on_values(bench.replay, site.context, path.merged) or placed_by_data(
+        bench, site.context, path.merged
+    ):
         return Unknown("where the context goes depends on the data itself (a selection of queries)")
     span = span_of(_merge_culprit(bench, site, path, row_axes))
     outer_rows = [
@@ -74,11 +85,15 @@ def _merge_of(bench: Bench, site: Site, path: OutputPath) -> Fact[Layout]:
                     span,
                 )
             )
+    if site.v.source is not None and site.v.source.kind == "context":
+        # The values are another attention's result: which of its axes hold heads is not known.
+        return Known(Layout(LayoutKind.RIGHT, "context", ("positions",), ("heads",), "", span))
     ids = _samples(bench, site, of_samples)
     if ids is not None:
         flat = _flat(traced, axes=range(len(traced.shape)))
         sample = torch.where(traced.responds, ids.reshape(-1)[flat], torch.full_like(flat, -1))
-        if any(varies_along(sample, f) for f in path.features):
+        mixed = any(varies_along(sample, f) for f in path.features)
+        if mixed and not _one_sample_each(bench, path):
             example = "one output vector gathers heads of several samples"
             return Known(
                 Layout(
@@ -97,20 +112,37 @@ def _merge_of(bench: Bench, site: Site, path: OutputPath) -> Fact[Layout]:
     return Known(Layout(LayoutKind.RIGHT, "context", ("positions",), ("heads",), "", span))
 
 
-def site_has_plain_merge(site: Site, path: OutputPath, traced: Trace) -> bool:
-    """Return whether what is merged is the context alone, element by element."""
-    del path
-    size = 1
-    for n in traced.shape:
-        size *= n
+def _is_plain(bench: Bench, site: Site, path: OutputPath, traced: Trace) -> bool:
+    """Return whether what is merged is the context alone, element by element, or with other heads'."""
     held = int(traced.responds.sum())
-    return held == size and (held == traced.responds.numel() or bool(_members_around(site, traced)))
+    if held != prod(traced.shape):
+        return False
+    if held == traced.responds.numel():
+        return True
+    above = bench.dependence.ancestors([path.merged])
+    others = [m for s in bench.sites for m in s.all if m is not site and m.context in above]
+    return bool(others) and _members_around(site, traced)
 
 
 def _members_around(site: Site, traced: Trace) -> bool:
     """Return whether the rest of the merged tensor can be the other heads of a loop."""
     held = int(traced.responds.sum())
     return traced.responds.numel() > held and traced.responds.numel() % held == 0
+
+
+def _one_sample_each(bench: Bench, path: OutputPath) -> bool:
+    """Return whether each merged vector moves with one sample of some input alone.
+
+    V's source may hold heads among its samples, where a map of blocks stands behind the projection.
+    """
+    for placeholder in bench.recording.placeholders:
+        value = bench.replay.base(placeholder)
+        if value.dim() < 2 or not value.is_floating_point() or value.shape[0] < 2:
+            continue
+        traced = trace(bench.replay, placeholder, path.merged)
+        if traced.clean[0] and bool(traced.responds.all()):
+            return not any(varies_along(traced.index[0], f) for f in path.features)
+    return False
 
 
 def _without_features(traced: Trace, features: tuple[int, ...]) -> Trace:

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from math import isclose, prod
+
 import torch
 from torch import Tensor
 from torch.fx import Node
 
 from mha_lint.facts.bench import Bench
+from mha_lint.facts.gain import factor_nodes
 from mha_lint.facts.heads import input_head_axes, shared_head_axes
+from mha_lint.facts.output import OutputPath
+from mha_lint.facts.unsteady import unless_data_decides
 from mha_lint.model.facts import Fact, Kind, Known, Normaliser, NotApplicable, Unknown
-from mha_lint.sites.dependence import op
+from mha_lint.sites.dependence import is_number, op, operands, shape
 from mha_lint.sites.site import Site
-from mha_lint.sites.trace import distinct, varies_along
+from mha_lint.sites.trace import HIDDEN, distinct, trace, varies_along
 
 LINEAR = 1e-9
 """Relative: doubling the input of a linear map doubles its output to rounding."""
+RENORMALISED = 1e-3
+"""Relative: by how much a small constant (attn + eps, sum + eps) may disturb a renormalisation."""
 
 
 def axis_roles(bench: Bench, site: Site) -> dict[int, str]:
@@ -50,8 +57,9 @@ def axis_names(bench: Bench, site: Site, rank: int, to_native: list[set[int]]) -
     return "(" + ", ".join(names) + ")"
 
 
-def measure_normaliser(bench: Bench, site: Site) -> Fact[Normaliser]:
-    """Return what normalises the scores of `site`."""
+@unless_data_decides
+def measure_normaliser(bench: Bench, site: Site, path: OutputPath) -> Fact[Normaliser]:
+    """Return what normalises the scores of `site`, or the context on its `path`."""
     if site.kind is Kind.LINEAR:
         return NotApplicable("linear attention has no (T_q, T_k) scores to normalise")
     if site.kind is Kind.CHANNEL:
@@ -61,15 +69,17 @@ def measure_normaliser(bench: Bench, site: Site) -> Fact[Normaliser]:
     sums = _row_sums(bench, first)
     if found.element not in ("softmax", "coupled"):
         function = "none" if found.element is None else found.element
-        traced = first.to_logits
-        if function == "none" and traced is not None and traced.gain is not None:
-            gains = traced.gain[traced.responds].abs()
-            if gains.numel() and bool(gains.max() > gains.min() * 1.01):
-                return NotApplicable("the scores are weighted by a decay in place of a softmax")
+        why = _normalised_otherwise(bench, first, path, function)
+        if why is not None:
+            return NotApplicable(why)
         return Known(
-            Normaliser(function, row_sums=sums), f"the weights of one query sum to {_span(sums)}"
+            Normaliser(function, row_sums=sums, averaged=_averaged(bench, first)),
+            f"the weights of one query sum to {_span(sums)}",
         )
+    of_one = _axis_of_one(bench, first)
     changed = _coupled_axes(bench, first)
+    if of_one is not None:
+        changed = (of_one,), bench.finder.unmasked_index(first)
     if changed is None:
         return Unknown("moving a score changes no weight")
     native_axes, index = changed
@@ -88,10 +98,25 @@ def measure_normaliser(bench: Bench, site: Site) -> Fact[Normaliser]:
     else:
         found_roles = [roles[a] for n in native_axes for a in sorted(to_native[n]) if a in roles]
         named = tuple(dict.fromkeys(word for role in found_roles for word in role.split("*")))
-        if _partly(first, native_axes, to_native, logits):
+        if of_one is not None:
+            named = (roles[of_one],)
+        elif _partly(first, native_axes, to_native, logits):
+            if not all(clean):
+                return Unknown("the scores are mixed with each other before the softmax")
             named = ("features",)
-    function = _function(bench, first, native_axes)
+    if site.kind is Kind.POOLING and named == ("queries",):
+        return NotApplicable("positions are assigned to learned queries, as to a codebook")
+    if len(_parallel(bench, first)) > 1:
+        return Unknown("several normalisers of the same scores are put together")
+    if "keys" in named and len(named) > 1 and _pooled_jointly(bench, first, path):
+        return NotApplicable("one distribution over all pairs: both sides are pooled by it")
+    function = _function(bench, first, native_axes, sums)
     times, renormalised = _later(bench, first)
+    if named and "keys" not in named and averages_its_share(bench, first):
+        return NotApplicable(
+            f"the softmax runs over {' and '.join(named)}, and a sum over the keys normalises the"
+            " weights after it, as in slot attention"
+        )
     names = axis_names(bench, first, logits.dim(), to_native)
     keys = [n for n in range(logits.dim()) if to_native[n] & set(first.key_axes)]
     return Known(
@@ -104,10 +129,98 @@ def measure_normaliser(bench: Bench, site: Site) -> Fact[Normaliser]:
             times=times,
             implicit=bool(found.weights.meta.get("implicit_dim")),
             renormalised=renormalised,
+            plain=_is_plain(bench, first),
             contracted_axis=f"axis {keys[0]}" if len(keys) == 1 else "the keys",
         ),
         f"the weights of one query sum to {_span(sums)}",
     )
+
+
+def _parallel(bench: Bench, site: Site) -> list[Node]:
+    """Return the softmaxes between scores and V of which none feeds another one."""
+    path = bench.dependence.between(site.scores, site.weights)
+    calls = [n for n in path if op(n) == "softmax"]
+    return [
+        n
+        for n in calls
+        if not any(m is not n and m in bench.dependence.ancestors([n]) for m in calls)
+    ]
+
+
+def _pooled_jointly(bench: Bench, site: Site, path: OutputPath) -> bool:
+    """Return whether the queries of the context are summed away by the next contraction."""
+    found = bench.finder.sources.contraction(path.stop) if path.stop is not None else None
+    if found is None or path.stopped_by != "another contraction":
+        return False
+    labels = site.value.out_labels
+    free = site.value.free(site.weights_left)
+    rows = [i for i, x in enumerate(labels) if x is not None and x in free]
+    for left in (True, False):
+        node, sides = found.side(left)
+        if site.context not in bench.dependence.ancestors([node]):
+            continue
+        traced = trace(bench.replay, site.context, node)
+        summed = [a for a, x in enumerate(sides) if x in found.summed]
+        if any(varies_along(traced.index[r], a) for r in rows for a in summed):
+            return True
+    return False
+
+
+def _normalised_otherwise(bench: Bench, site: Site, path: OutputPath, function: str) -> str | None:
+    """Return what keeps the weights or the context in bounds where nothing normalises the scores."""
+    traced = site.to_logits
+    if function == "none" and traced is not None and traced.gain is not None:
+        gains = traced.gain[traced.responds].abs()
+        if gains.numel() and bool(gains.max() > gains.min() * 1.01):
+            return "the scores are weighted by a decay in place of a softmax"
+    if _divided_later(bench, site):
+        return "the sum of the weights is divided out behind the product with V"
+    if _context_is_normed(bench, site, path):
+        return "a norm of the context stands in the place of the softmax"
+    return None
+
+
+def _averaged(bench: Bench, site: Site) -> bool:
+    """Return whether the weights without a softmax are scaled to the number of keys.
+
+    A factor is one over it, or a summand keeps the sum of a query's weights at one where all scores
+    are zero. A single factor that is the scale as well says nothing.
+    """
+    keys = prod(shape(bench.recording, site.scores)[a] for a in site.key_axes)
+    found = [f for _, f, _ in factor_nodes(bench, site.scores, site.weights) if f is not None]
+    if any(isclose(f, 1 / keys, rel_tol=1e-5) for f in found):
+        width = (
+            prod(shape(bench.recording, site.q.node)[a] for a in site.q.features) if site.q else 0
+        )
+        return len(found) > 1 or not isclose(keys * keys, width)
+    if site.normaliser.element is None or keys < 4:
+        return False
+    at = bench.replay.base(site.scores)
+    (weights,) = bench.replay.run([site.weights], {site.scores: torch.zeros_like(at)})
+    _, labels = site.value.side(site.weights_left)
+    summed = [i for i, x in enumerate(labels) if x in site.value.summed]
+    return isclose(float(weights.sum(summed).max()), 1, abs_tol=0.25)
+
+
+def _divided_later(bench: Bench, site: Site) -> bool:
+    """Return whether the context is divided by something made from the same weights, as their sum."""
+    below = bench.dependence.descendants([site.context])
+    sums = bench.dependence.descendants([site.normaliser.weights])
+    return any(
+        op(node) in ("div", "mul", "true_divide", "divide", "multiply")
+        and any(n in sums and n not in below for n in operands(node))
+        for node in below - {site.context}
+    )
+
+
+def _context_is_normed(bench: Bench, site: Site, path: OutputPath) -> bool:
+    """Return whether what leaves the site does not grow with the context: a norm acts on it."""
+    if path.merged is site.context or not is_number(bench.recording, path.merged):
+        return False
+    once, at = bench.replay.base(path.merged), bench.replay.base(site.context)
+    (twice,) = bench.replay.run([path.merged], {site.context: 2 * at})
+    size = once.abs().max().clamp(min=1e-300)
+    return bool((twice - once).abs().max() < RENORMALISED * size)
 
 
 def _span(sums: tuple[float, float] | None) -> str:
@@ -121,6 +234,45 @@ def _row_sums(bench: Bench, site: Site) -> tuple[float, float] | None:
         return None
     total = bench.replay.base(weights).sum(axes)
     return float(total.min()), float(total.max())
+
+
+def _is_plain(bench: Bench, site: Site) -> bool:
+    """Return whether scores and weights pass nothing but factors and, the scores, summands."""
+    found, replay = site.normaliser, bench.replay
+    if found.later or site.to_logits is None or not site.to_logits.all_clean:
+        return False
+    at, once = replay.base(site.scores), replay.base(found.logits)
+    none, twice = (replay.run([found.logits], {site.scores: at * by})[0] for by in (0.0, 2.0))
+    gap = (twice - once) - (once - none)
+    seen = torch.isfinite(gap) & (once.abs() < HIDDEN)
+    size = once[seen].abs().max() if bool(seen.any()) else torch.tensor(1.0)
+    (left,) = replay.run(
+        [site.weights], {found.weights: torch.zeros_like(replay.base(found.weights))}
+    )
+    return bool((gap[seen].abs() < LINEAR * size.clamp(min=1.0)).all()) and not bool(left.any())
+
+
+def averages_its_share(bench: Bench, site: Site) -> bool:
+    """Return whether a later normaliser couples the keys of each query, whatever the first one did.
+
+    Slots compete for the keys first; each then takes a mean of what it won.
+    """
+    found = site.normaliser
+    if not found.later:
+        return False
+    weights, labels = site.value.side(site.weights_left)
+    summed = [i for i, x in enumerate(labels) if x is not None and x in site.value.summed]
+    last = found.later[-1]
+    before = found.later[-2] if len(found.later) > 1 else found.weights
+    at, base = bench.replay.base(before), bench.replay.base(weights)
+    if bool((base < -1e-12).any()) or shape(bench.recording, last) != tuple(at.shape):
+        return False
+    moved_in = at.clone().reshape(-1)
+    spot = int(moved_in.nan_to_num().argmax())
+    moved_in[spot] *= 0.5
+    (moved,) = bench.replay.run([weights], {before: moved_in.reshape(at.shape)})
+    changed = ((moved - base).abs() > 1e-13).nonzero()
+    return any(len(distinct(changed[:, a])) > 1 for a in summed)
 
 
 def _coupled_axes(bench: Bench, site: Site) -> tuple[tuple[int, ...], tuple[Tensor, ...]] | None:
@@ -148,6 +300,18 @@ def _coupled_axes(bench: Bench, site: Site) -> tuple[tuple[int, ...], tuple[Tens
     return (tuple(sorted(axes)), index) if axes else None
 
 
+def _axis_of_one(bench: Bench, site: Site) -> int | None:
+    """Return the axis of a softmax over one entry, where every weight is 1 whatever the scores are."""
+    found = site.normaliser
+    at = bench.replay.base(found.logits)
+    dim = found.weights.kwargs.get("dim")
+    if op(found.weights) != "softmax" or not isinstance(dim, int) or at.shape[dim] != 1:
+        return None
+    if site.score is None or at.shape != bench.replay.base(site.scores).shape:
+        return None
+    return range(at.dim())[dim]
+
+
 def _places(at: Tensor) -> list[int]:
     n = at.numel()
     flat = at.reshape(-1)
@@ -163,7 +327,9 @@ def _partly(site: Site, native: tuple[int, ...], to_native: list[set[int]], logi
     return bool(native) and not any(to_native[n] for n in native if logits.shape[n] > 1)
 
 
-def _function(bench: Bench, site: Site, axes: tuple[int, ...]) -> str:
+def _function(
+    bench: Bench, site: Site, axes: tuple[int, ...], sums: tuple[float, float] | None
+) -> str:
     logits, weights = (
         bench.replay.base(site.normaliser.logits),
         bench.replay.base(site.normaliser.weights),
@@ -179,9 +345,13 @@ def _function(bench: Bench, site: Site, axes: tuple[int, ...]) -> str:
     low = torch.where(seen, offset, torch.full_like(offset, float("inf"))).amin(-1)
     high = torch.where(seen, offset, torch.full_like(offset, float("-inf"))).amax(-1)
     known = seen.any(-1)
-    if bool((made < -1e-12).any()):
-        return "sum"  # divided by a plain sum, signs and all
-    return "softmax" if bool(((high - low)[known].abs() < 1e-6).all()) else "other"
+    if known.any() and bool(((high - low)[known].abs() < 1e-6).all()):
+        return "softmax"
+    final = bench.replay.base(site.weights)
+    if sums is not None and sums[0] >= 0 and sums[1] < 1 + RENORMALISED:
+        # Below one where the sum is not all that is divided by (a constant beside it, as a sink).
+        return "sum" if bool((final < -1e-12).any()) else "simplex"
+    return "sum" if bool((made < -1e-12).any()) else "other"
 
 
 def _weighs(bench: Bench, site: Site, node: Node) -> bool:
@@ -196,6 +366,18 @@ def _weighs(bench: Bench, site: Site, node: Node) -> bool:
     return any(bool(((value.sum(a) - 1).abs() < 1e-6).all()) for a in range(value.dim()))
 
 
+def _divides_by_sum(bench: Bench, node: Node) -> bool:
+    """Return whether `node` does not change when what it reads is doubled: mixed weights, say."""
+    once = bench.replay.base(node)
+    for one in operands(node):
+        if not is_number(bench.recording, one) or bench.replay.base(one).shape != once.shape:
+            continue
+        (twice,) = bench.replay.run([node], {one: 2 * bench.replay.base(one)})
+        if bool((twice - once).abs().max() < RENORMALISED * once.abs().max().clamp(min=1e-300)):
+            return True
+    return False
+
+
 def _later(bench: Bench, site: Site) -> tuple[int, bool]:
     """Count normalisers: a later coupling that is no renormalisation and no linear map is another."""
     times, renormalised = 1, False
@@ -205,7 +387,7 @@ def _later(bench: Bench, site: Site) -> tuple[int, bool]:
         once = bench.replay.base(node)
         (twice,) = bench.replay.run([node], {cut: 2 * at})
         size = once.abs().max().clamp(min=1e-300)
-        if bool((twice - once).abs().max() < 1e-6 * size):
+        if bool((twice - once).abs().max() < RENORMALISED * size) or _divides_by_sum(bench, node):
             renormalised = True
         elif not bool((twice - 2 * once).abs().max() < LINEAR * size) and _weighs(
             bench, site, node

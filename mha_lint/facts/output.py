@@ -10,7 +10,8 @@ from torch.fx import Node
 
 from mha_lint.facts.bench import Bench
 from mha_lint.facts.heads import head_codes
-from mha_lint.facts.places import return_after, span_in_forward, span_of
+from mha_lint.facts.places import forward_of, return_after, span_in_forward, span_of
+from mha_lint.facts.unsteady import unless_data_decides
 from mha_lint.model.facts import Dims, Fact, Kind, Known, NotApplicable, OutputProjection, Unknown
 from mha_lint.sites.dependence import is_tensor, op, operands, shape
 from mha_lint.sites.site import Site
@@ -153,6 +154,22 @@ def _site_inputs(site: Site) -> list[Node]:
     return found
 
 
+def residual_inputs(bench: Bench, site: Site, path: OutputPath) -> tuple[str, ...]:
+    """Return the inputs of the states to which the result of `site` is added, also behind W_O."""
+    contexts = {m.context for m in site.all}
+    reads = _site_inputs(site)
+    above = bench.dependence.ancestors(reads)
+    below = bench.dependence.descendants(contexts)
+    for node in bench.recording.graph.nodes:
+        inside = [n for n in operands(node) if n in below]
+        if not inside or op(node) != "add":
+            continue
+        others = [n for n in operands(node) if n in above and n not in below]
+        if others and is_tensor(bench.recording, others[0]):
+            return tuple(sorted(bench.dependence.inputs_of(others[0])))
+    return ()
+
+
 def _is_residual(bench: Bench, node: Node, region: set[Node], above_reads: set[Node]) -> bool:
     """Return whether `node` adds the site's own input (a skip connection) to the context."""
     for other in operands(node):
@@ -260,6 +277,7 @@ def _mixes(bench: Bench, moves: list[dict[Node, Tensor]], node: Node) -> bool:
     return bool((changed[0] & changed[1]).any())
 
 
+@unless_data_decides
 def measure_output(
     bench: Bench, site: Site, dims: Fact[Dims], path: OutputPath, declared: tuple[str, ...]
 ) -> Fact[OutputProjection]:
@@ -281,13 +299,22 @@ def measure_output(
         and not bench.recording.parameters
     ):
         return NotApplicable("a function without weights leaves the projections to its caller")
+    if path.map is None and _ready_made(site):
+        return NotApplicable(
+            "q, k and v come ready-made: their projections, and W_O, are the caller's"
+        )
+    if path.map is None and _by_map_convolutions(site) and _goes_on(bench, path):
+        return NotApplicable(
+            "q, k and v are convolutions of a feature map: the block's next one mixes the heads"
+        )
     if path.map is None and path.stopped_by == "another contraction":
         return NotApplicable("another contraction reads the context: the heads are not merged yet")
     names = tuple(n for s in path.dead for n in s.parameters) + tuple(
         d for d in declared if all(d not in s.parameters for s in path.dead)
     )
     if path.map is None:
-        where = span_in_forward(path.stop) if path.stop is not None else return_after(path.exit)
+        same = path.stop is not None and forward_of(path.stop) == forward_of(path.exit)
+        where = span_in_forward(path.stop) if same else return_after(path.exit)
         return Known(
             OutputProjection(False, declared=names, span=where, mixes=False),
             f"between the context and {path.stopped_by} no weight is applied",
@@ -301,4 +328,26 @@ def measure_output(
             width=path.map.out_width,
         ),
         "one output element moves with the first head and with the last",
+    )
+
+
+def _goes_on(bench: Bench, path: OutputPath) -> bool:
+    """Return whether the context is returned as it is, or learned maps follow the residual."""
+    if path.stopped_by != "the residual" or path.stop is None:
+        return True
+    behind = bench.dependence.descendants([path.stop])
+    return any(bench.finder.sources.learned_map(n) is not None for n in behind)
+
+
+def _by_map_convolutions(site: Site) -> bool:
+    """Return whether q, k and v are made by convolutions over two axes or more."""
+    sources = [o.source for o in (site.q, site.k, site.v) if o is not None]
+    return all(s is not None and op(s.call) in ("conv2d", "conv3d") for s in sources)
+
+
+def _ready_made(site: Site) -> bool:
+    """Return whether q, k and v are arguments themselves, three slices of one or three tensors."""
+    operands_ = [o for m in site.all for o in (m.q, m.k, m.v)]
+    return all(
+        o is not None and o.source is not None and o.source.kind == "input" for o in operands_
     )

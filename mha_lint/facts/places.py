@@ -26,6 +26,33 @@ def span_in_forward(node: Node | None) -> Span | None:
     return stack[-1].span if stack else None
 
 
+def span_in_class(node: Node | None, cls: type) -> Span | None:
+    """Return the innermost line of a method of `cls` that led to `node`, else the innermost line."""
+    methods = tuple(f"{c.__qualname__}." for c in cls.__mro__ if c is not object)
+    own = [f for f in stack_of(node) if f.function.startswith(methods)]
+    return own[-1].span if own else span_of(node)
+
+
+def span_beside(node: Node | None, other: Node | None) -> Span | None:
+    """Return the line that led to `node` in the innermost function that led to `other` as well."""
+    found = span_of(node)
+    for depth, (one, two) in enumerate(zip(stack_of(node), stack_of(other), strict=False)):
+        if one.function != two.function:
+            break
+        found = one.span
+        if stack_of(node)[: depth + 1] != stack_of(other)[: depth + 1]:
+            break  # two calls: what lies inside them is no common function any more
+    return found
+
+
+def forward_of(node: Node | None) -> tuple[str, str] | None:
+    """Return file and name of the innermost ``forward`` that led to `node`."""
+    for frame in reversed(stack_of(node)):
+        if frame.function.split(".")[-1] == "forward":
+            return frame.span.path, frame.function
+    return None
+
+
 def return_after(node: Node) -> Span | None:
     """Return the ``return`` statement of the ``forward`` that made `node`, else the line itself."""
     at = span_in_forward(node)

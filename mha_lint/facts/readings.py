@@ -46,12 +46,15 @@ def readings(dims: Dims, terms: int = 1) -> dict[str, float]:
     return found
 
 
-def matching(value: float, dims: Dims, terms: int = 1) -> list[str]:
-    """Return the names whose value at these sizes is `value`, the right ones first."""
+def matching(value: float, dims: Dims, terms: int = 1, near: float = NEAR) -> list[str]:
+    """Return the names whose value at these sizes is `value`, the right ones first.
+
+    ``near``: how far off, relatively, a constant may be by rounding.
+    """
     found = [
         name
         for name, known in readings(dims, terms).items()
-        if math.isclose(abs(value), known, rel_tol=NEAR)
+        if math.isclose(abs(value), known, rel_tol=near)
     ]
     if dims.num_heads * dims.head_dim == dims.d_model and "1/sqrt(d_model)" in found:
         found.remove("1/sqrt(num_heads*head_dim)")
@@ -60,22 +63,47 @@ def matching(value: float, dims: Dims, terms: int = 1) -> list[str]:
     return found
 
 
+def by_construction(value: float, sizes: Mapping[str, object]) -> dict[str, int]:
+    """Return the powers of integers of the construction, and of their quotients, that are `value`.
+
+    Each name comes with how many integers it takes.
+    """
+    whole = {n: v for n, v in sizes.items() if type(v) is int and v > 1}
+    bases = {n: (float(v), 1) for n, v in whole.items()}
+    for one, high in whole.items():
+        for two, low in whole.items():
+            if one != two and high % low == 0 and high > low:
+                bases[f"{one}/{two}"] = high / low, 2
+    found: dict[str, int] = {}
+    for name, (base, parts) in bases.items():
+        for text, power in (("1/sqrt({})", -0.5), ("1/({})", -1.0), ("sqrt({})", 0.5), ("{}", 1.0)):
+            if math.isclose(abs(value), base**power, rel_tol=NEAR):
+                plain = text == "1/({})" and parts == 1
+                found[f"1/{name}" if plain else text.format(name)] = parts
+    return found
+
+
 def is_right(name: str, terms: int = 1) -> bool:
     """Return whether a name is the definition's scale, or that of a sum of up to `terms` products."""
     return name in {"1/sqrt(head_dim)", *(f"1/sqrt({n}*head_dim)" for n in range(2, terms + 1))}
 
 
+_SCALES = ("scale", "scalar", "temp", "mult", "tau", "beta", "gamma")
+_RATES = ("drop", "prob", "rate", "eps", "ratio", "std", "momentum", "decay", "slope", "percent")
+
+
 def stated_as(value: float, stated: Mapping[str, object]) -> str | None:
     """Return the name of an argument or config entry that sets `value`, if there is one.
 
-    Only entries that are called after a scale count: a dropout or an expansion ratio may have any
-    value by chance.
+    Integers count only under the name of a scale, since sizes make scales by fault as well; a
+    fraction counts unless its name says that it is another kind of rate.
     """
     for name, given in stated.items():
         if isinstance(given, bool) or not isinstance(given, (int, float)) or given in (0, 1):
             continue
         words = name.lower().replace("multiple", "")
-        if not any(w in words for w in ("scale", "scalar", "temp", "mult", "tau", "beta", "gamma")):
+        called_so = any(w in words for w in _SCALES)
+        if not called_so and (float(given).is_integer() or any(w in words for w in _RATES)):
             continue
         for text, made in ((name, given), (f"1/{name}", 1 / given)):
             if math.isclose(abs(value), abs(made), rel_tol=NEAR):

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from math import prod
 from typing import Any
 
-import torch
+from torch import nn
 from torch.fx import Node
 
 from mha_lint.facts.arguments import misfed_operands
 from mha_lint.facts.bench import Bench
 from mha_lint.facts.declaration import declared_at
+from mha_lint.facts.exchange import exchanged
 from mha_lint.facts.heads import shared_head_axes
 from mha_lint.facts.output import OutputPath
 from mha_lint.facts.places import span_of
+from mha_lint.facts.sharing import channels_read, one_tensor, shared_pairs
+from mha_lint.facts.stacking import LINEAR_OPS, chained_operands, map_after
+from mha_lint.facts.unsteady import unless_data_decides
 from mha_lint.model.facts import (
     Fact,
     Kind,
@@ -30,39 +33,6 @@ from mha_lint.sites.operand import Operand
 from mha_lint.sites.site import Site
 from mha_lint.sites.source import Source
 from mha_lint.sites.trace import distinct
-
-LINEAR_OPS = frozenset(
-    [
-        "view",
-        "reshape",
-        "transpose",
-        "permute",
-        "contiguous",
-        "index",
-        "chunk",
-        "split",
-        "getitem",
-        "unbind",
-        "unflatten",
-        "flatten",
-        "squeeze",
-        "unsqueeze",
-        "T",
-        "mT",
-        "movedim",
-        "swapaxes",
-        "expand",
-        "cat",
-        "stack",
-        "add",
-        "dropout",
-        "to",
-        "clone",
-        "select",
-        "narrow",
-        "view_read",
-    ]
-)
 
 
 def projection(bench: Bench, source: Source, operand: Operand | None = None) -> Projection:
@@ -109,6 +79,7 @@ def _projections(bench: Bench, operand: Operand | None) -> tuple[Projection, ...
     return (projection(bench, operand.source, operand),)
 
 
+@unless_data_decides
 def measure_roles(bench: Bench, site: Site) -> Fact[Roles]:
     """Return where q, k and v of `site` come from."""
     if site.score is None or site.q is None or site.k is None:
@@ -117,85 +88,29 @@ def measure_roles(bench: Bench, site: Site) -> Fact[Roles]:
         return NotApplicable(f"{site.kind} attention")
     if any(o.source is None for o in (site.q, site.k, site.v)):
         return Unknown("the source of an operand is not known")
-    if site.kind is Kind.POOLING:
-        return NotApplicable("the queries are learned")
     members = site.all
     per = {name: [_projections(bench, getattr(m, name)) for m in members] for name in "qkv"}
     first = {name: p[0] for name, p in per.items()}
-    same: list[str] = []
-    for one, other in ("qk", "qv", "kv"):
-        if all(_same(bench, m, one, other) for m in members):
-            same.append(one + other)
-    if set(same) == {"qk", "qv", "kv"}:
-        same = ["qkv"]
+    same = shared_pairs(bench, site)
     unused = (*_unused(bench, site), *_unused_channels(bench, site))
     value_is = "v"
-    if _one_tensor(site.v, site.k):
+    if one_tensor(bench, site.v, site.k):
         value_is = "k"
-    elif _one_tensor(site.v, site.q):
+    elif one_tensor(bench, site.v, site.q):
         value_is = "q"
     heads_share = tuple(name for name in "qkv" if _heads_share(bench, site, name))
+    if site.kind is Kind.POOLING:
+        # Pooling may compare and sum one and the same states.
+        same, heads_share = (same if unused else ()), ()
     return Known(
         Roles(
-            q=first["q"], k=first["k"], v=first["v"], same=tuple(same), unused=unused,
+            q=first["q"], k=first["k"], v=first["v"], same=same, unused=unused,
             heads_share=heads_share, value_is=value_is, misfed=misfed_operands(bench, site),
+            exchanged=exchanged(bench, site) if value_is == "v" and not same else "",
+            chained=chained_operands(bench, site),
         ),
         "; ".join(f"{n} through {first[n][0].name}" for n in "qkv" if first[n]),
     )  # fmt: skip
-
-
-def _one_tensor(a: Operand | None, b: Operand | None) -> bool:
-    """Return whether two operands read the same channels of one and the same tensor."""
-    if a is None or b is None or a.source is None or b.source is None:
-        return False
-    return (
-        a.source.node is b.source.node
-        and a.source.kind == "projection"
-        and _channels(a) == _channels(b)
-    )
-
-
-def _channels(operand: Operand) -> object:
-    source, traced = operand.source, operand.trace
-    assert source is not None and traced is not None
-    used: list[object] = []
-    for axis in source.channel_axes:
-        if not traced.clean[axis] and traced.responds.numel() >= prod(traced.shape):
-            used.append(tuple(range(traced.shape[axis])))  # rotated, but all of them
-        elif not traced.clean[axis]:
-            responds = traced.responds
-            used.append(("mixed", int(responds.sum())))
-        else:
-            used.append(tuple(distinct(traced.index[axis][traced.responds])))
-    return tuple(used)
-
-
-def _same(bench: Bench, site: Site, one: str, other: str) -> bool:
-    a: Operand | None = getattr(site, one)
-    b: Operand | None = getattr(site, other)
-    if a is None or b is None or a.source is None or b.source is None:
-        return False
-    if a.source.kind != "projection" or b.source.kind != "projection":
-        return False
-    if a.source.parameters != b.source.parameters or not a.source.parameters:
-        return False
-    if a.source.call is not b.source.call and not _one_weight(bench, a.source, b.source):
-        return False
-    return _channels(a) == _channels(b) and all(
-        isinstance(x, tuple) and x[:1] != ("mixed",) for x in _as_tuple(_channels(a))
-    )
-
-
-def _one_weight(bench: Bench, a: Source, b: Source) -> bool:
-    """Return whether two calls apply the very same numbers, not two slices of one parameter."""
-    one, other = (bench.finder.sources.learned_map(s.call) for s in (a, b))
-    if one is None or other is None:
-        return False
-    return torch.equal(bench.replay.base(one[1]), bench.replay.base(other[1]))
-
-
-def _as_tuple(value: object) -> tuple[object, ...]:
-    return value if isinstance(value, tuple) else (value,)
 
 
 def _heads_share(bench: Bench, site: Site, name: str) -> bool:
@@ -208,7 +123,7 @@ def _heads_share(bench: Bench, site: Site, name: str) -> bool:
         one_input = len({s.reads for s in sources}) == 1
         if not (one_weight and one_input and len(distinct_calls) > 1):
             return False
-        return len({_channels(getattr(m, name)) for m in site.members}) == 1
+        return len({channels_read(getattr(m, name)) for m in site.members}) == 1
     operand: Operand | None = getattr(site, name)
     if operand is None or operand.source is None:
         return False
@@ -222,6 +137,7 @@ def _unused(bench: Bench, site: Site) -> tuple[str, ...]:
         return ()
     shapes: set[tuple[int, ...]] = set()
     owners: set[str] = set()
+    layers = _layers(module)
     for member in site.all:
         for operand in (member.q, member.k, member.v):
             if operand is None or operand.source is None or operand.source.kind != "projection":
@@ -230,7 +146,7 @@ def _unused(bench: Bench, site: Site) -> tuple[str, ...]:
                 node = bench.recording.parameters.get(name)
                 if node is not None:
                     shapes.add(shape(bench.recording, node))
-                    owners.add(_owner(name))
+                    owners.add(_owner(name, layers))
     live = {n.meta.get("parameter") for n in bench.dependence.live}
     used_ids = {id(p) for n, p in module.named_parameters(remove_duplicate=False) if n in live}
     found = [
@@ -239,7 +155,7 @@ def _unused(bench: Bench, site: Site) -> tuple[str, ...]:
         if name not in live
         and id(parameter) not in used_ids
         and tuple(parameter.shape) in shapes
-        and any(_owner(name).startswith(o) for o in owners)
+        and any(_owner(name, layers).startswith(o) for o in owners)
     ]
     return tuple(found)
 
@@ -284,16 +200,27 @@ def _read_elsewhere(bench: Bench, node: Node, site: Site) -> bool:
     return any(n in seen for n in last)
 
 
-def _owner(name: str) -> str:
+def _layers(module: nn.Module) -> set[str]:
+    """Return the paths of modules that are one matrix, and a bias perhaps."""
+    found: set[str] = set()
+    for path, one in module.named_modules():
+        ranks = [p.dim() for p in one.parameters(recurse=False)]
+        if path and not any(one.children()) and sum(r > 1 for r in ranks) == 1 and len(ranks) < 3:
+            found.add(path)
+    return found
+
+
+def _owner(name: str, layers: set[str]) -> str:
     """Return the module that holds the projection called `name`: "attn" for "attn.q_proj.weight"."""
     parts = name.split(".")
-    if parts[-1] in ("weight", "bias") and len(parts) > 1:
+    if ".".join(parts[:-1]) in layers:
         parts = parts[:-1]
     while len(parts) > 1 and parts[-1].isdigit():
         parts = parts[:-1]
     return ".".join(parts[:-1])
 
 
+@unless_data_decides
 def measure_stacked(bench: Bench, site: Site, path: OutputPath) -> Fact[tuple[Stacked, ...]]:
     """Return projections that directly follow another linear map that nothing else reads."""
     if site.q is None or site.kind is Kind.POOLING:
@@ -331,33 +258,12 @@ def measure_stacked(bench: Bench, site: Site, path: OutputPath) -> Fact[tuple[St
             continue  # something else needs the first map's result
         found.append(Stacked(_parameter(one), _parameter(source), name, span_of(source.call)))
     if path.map is not None:
-        after = _map_after(bench, path.map.call)
+        after = map_after(bench, path.map.call)
         if after is not None:
             found.append(
                 Stacked(_parameter(path.map), _parameter(after), "output", span_of(after.call))
             )
     return Known(tuple(found), "no operation but layout stands between the two maps")
-
-
-def _map_after(bench: Bench, node: Node) -> Source | None:
-    """Return the learned map that alone reads `node`, with nothing but layout between."""
-    while True:
-        users = [u for u in bench.dependence.users(node) if u in bench.dependence.live]
-        if len(users) != 1:
-            return None
-        (user,) = users
-        if bench.finder.sources.learned_map(user) is not None:
-            return bench.finder.sources.at(user)
-        if op(user) not in LINEAR_OPS or op(user) in (
-            "add",
-            "cat",
-            "stack",
-            "index",
-            "select",
-            "narrow",
-        ):
-            return None
-        node = user
 
 
 def _only_parameters(bench: Bench, node: Node, source: Source) -> bool:
@@ -369,8 +275,12 @@ def _parameter(source: Source) -> str:
     return source.parameters[0] if source.parameters else str(source.call)
 
 
+@unless_data_decides
 def measure_overwritten(bench: Bench, site: Site) -> Fact[tuple[str, ...]]:
-    """Return the operands whose source in one head of a loop is another head's projection of it."""
+    """Return the operands whose source in one head of a loop is another head's projection of it.
+
+    A head that adds what the head before found to data of its own is a cascade, made on purpose.
+    """
     if len(site.members) < 2:
         return NotApplicable("the heads are not computed in a loop")
     found: list[str] = []
@@ -382,9 +292,21 @@ def measure_overwritten(bench: Bench, site: Site) -> Fact[tuple[str, ...]]:
         nodes = (
             {s.call for s in calls} | {s.node for s in calls} | {m.context for m in site.members}
         )
-        if any(
-            {n for b in bench.finder.sources.of(s.reads) for n in (b.call, b.node)} & nodes
-            for s in calls
-        ):
-            found.append(name)
+        for source in calls:
+            behind = bench.finder.sources.of(source.reads)
+            earlier = {n for b in behind for n in (b.call, b.node)} & nodes
+            if earlier and not _sums_own_data(bench, earlier, source.reads):
+                found.append(name)
+                break
     return Known(tuple(found), "the second head's projection reads the first head's")
+
+
+def _sums_own_data(bench: Bench, earlier: set[Node], reads: Node) -> bool:
+    """Return whether data that no earlier head made is added on the way to `reads`."""
+    dep = bench.dependence
+    made = dep.descendants(earlier)
+    path = made & dep.ancestors([reads])
+    return any(
+        op(n) in ("add", "sub") and any(dep.on_data(o) and o not in made for o in operands(n))
+        for n in path - earlier
+    )

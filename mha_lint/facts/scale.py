@@ -18,12 +18,16 @@ from mha_lint.facts.gain import (
     score_gain,
     weight_gain,
 )
+from mha_lint.facts.handed import handed_down
 from mha_lint.facts.output import OutputPath
 from mha_lint.facts.places import span_of
-from mha_lint.facts.readings import is_right, matching, stated_as
+from mha_lint.facts.readings import NEAR, by_construction, is_right, matching, stated_as
+from mha_lint.facts.unsteady import unless_data_decides
 from mha_lint.model.facts import Dims, Fact, Kind, Known, NotApplicable, Scale, ScaleFactor, Unknown
 from mha_lint.model.source import Span
+from mha_lint.sites.dependence import op
 from mha_lint.sites.site import Site
+from mha_lint.sites.source import Source
 from mha_lint.sites.trace import distinct
 
 FOLDED = 0.25
@@ -37,7 +41,7 @@ class Measured:
 
     value: float
     per_head: tuple[float, ...]
-    normalised: bool
+    normalised: tuple[str, ...]
     learned: bool
     factors: tuple[ScaleFactor, ...]
     after: float
@@ -56,8 +60,9 @@ def measure_gains(bench: Bench, site: Site, path: OutputPath | None) -> Measured
     after = weight_gain(bench, first)
     if path is not None:
         after *= path_gain(bench, first.context, path.merged)
-    if q.normalised or k.normalised:
-        return Measured(outer.value or 1.0, outer.per_head, True, learned, factors, after)
+    normalised = tuple(name for name, gain in (("q", q), ("k", k)) if gain.normalised)
+    if normalised:
+        return Measured(outer.value or 1.0, outer.per_head, normalised, learned, factors, after)
     for name, gain in (("q", q), ("k", k), ("", outer)):
         if gain.value is None and not learned:
             return f"{name} {gain.why}".strip()
@@ -65,7 +70,7 @@ def measure_gains(bench: Bench, site: Site, path: OutputPath | None) -> Measured
         return "the product of q and k is not taken plainly"
     total = inner * (q.value or 1.0) * (k.value or 1.0)
     heads = tuple(total * g for g in outer.per_head)
-    return Measured(total * (outer.value or 1.0), heads, False, learned, factors, after)
+    return Measured(total * (outer.value or 1.0), heads, (), learned, factors, after)
 
 
 def _factors(bench: Bench, site: Site) -> tuple[tuple[ScaleFactor, ...], bool]:
@@ -109,6 +114,7 @@ def _late_factors(bench: Bench, site: Site, path: OutputPath | None) -> list[Sca
     return found
 
 
+@unless_data_decides
 def measure_scale(
     bench: Bench,
     site: Site,
@@ -125,8 +131,14 @@ def measure_scale(
     if isinstance(dims, NotApplicable | Unknown):
         return dims
     at = dims.value
-    if at.num_heads == 1 and bench.recording.parameters and not _both_projected(site):
-        return NotApplicable("one head without W_Q or W_K is Luong's attention, which has no scale")
+    if (
+        at.num_heads == 1
+        and not _both_projected(site)
+        and (bench.recording.parameters or _values_are_keys(site))
+    ):
+        return NotApplicable(
+            "one head without W_Q, W_K or W_V is Luong's attention, which has no scale"
+        )
     found = measure_gains(bench, site, path)
     if isinstance(found, str):
         return Unknown(f"the scale could not be measured: {found}")
@@ -134,11 +146,14 @@ def measure_scale(
         return NotApplicable(
             "q is mapped once more, into a latent space: its first width sets the scale"
         )
+    if _scale_cancels(bench, site):
+        return NotApplicable("the weights are divided by their sum, in which any scale cancels")
     terms = 1 + _score_terms(bench, site)
-    names = matching(found.value, at, terms)
+    near = _rounding(bench, site)
+    names = matching(found.value, at, terms, near)
     follows: bool | None = None
     if other is not None and not isinstance(other[0], str):
-        second = matching(other[0].value, other[1], terms)
+        second = matching(other[0].value, other[1], terms, near)
         both = [n for n in names if n in second]
         follows = bool(both) if names or second else None
         if not names and not second:
@@ -146,8 +161,15 @@ def measure_scale(
         # A reading that holds at one size only is a coincidence. The right one wins: a constant that
         # is right for the head_dim at hand does no harm here.
         names = both or [n for n in names if is_right(n, terms)]
+        if not names and not math.isclose(other[0].value, found.value, rel_tol=1e-6):
+            names = _construction_names((found.value, stated), (other[0].value, other[2]))
+            follows = bool(names) or follows
     right = any(is_right(n, terms) for n in names)
     name = next((n for n in names if is_right(n, terms)), names[0] if names else None)
+    if not right and not math.isclose(found.value, 1, rel_tol=1e-3) and _own_kind(bench, site):
+        return Unknown(
+            "the normaliser is no softmax, and which of the factors are its own is not known"
+        )
     ratio = init_ratio(bench, site)
     folded = _folded(ratio, at.head_dim)
     after_names = (
@@ -155,8 +177,7 @@ def measure_scale(
     )
     value = found.value
     evidence = (
-        f"replacing the scores by 0 and by small random numbers changes the softmax's input by"
-        f" {value:.6g} times as much, q and k from their projections included"
+        f"measured: where q . k, as projected, grows by 1, the softmax's input grows by {value:.6g}"
     )
     return Known(
         Scale(
@@ -166,9 +187,12 @@ def measure_scale(
             coincident=tuple(n for n in names if n != name),
             per_head=found.per_head,
             right=right,
-            normalised=found.normalised,
+            normalised=bool(found.normalised),
+            normalised_operands=found.normalised,
             learned=found.learned,
-            stated=None if right or name == "1" else stated_as(value, stated),
+            stated=None
+            if right or name == "1"
+            else _stated(found, stated) or (None if names else handed_down(bench, site, value)),
             follows_size=follows,
             folded=folded,
             init_ratio=ratio,
@@ -181,22 +205,79 @@ def measure_scale(
     )
 
 
+def _scale_cancels(bench: Bench, site: Site) -> bool:
+    """Return whether twice the scores give the same weights."""
+    first = site.all[0]
+    if first.normaliser.element != "coupled":
+        return False
+    at, base = bench.replay.base(first.scores), bench.replay.base(first.weights)
+    (twice,) = bench.replay.run([first.weights], {first.scores: 2 * at})
+    return bool((twice - base).abs().nan_to_num().max() < 1e-3 * base.abs().nan_to_num().max())
+
+
+def _own_kind(bench: Bench, site: Site) -> bool:
+    """Return whether something else than exponentials normalises: sparsemax, powers, a plain sum."""
+    first = site.all[0]
+    if first.normaliser.element != "coupled":
+        return False
+    path = bench.dependence.between(first.scores, first.normaliser.weights)
+    return not any(op(n) in ("exp", "exp2", "softmax") for n in path)
+
+
+def _rounding(bench: Bench, site: Site) -> float:
+    """Return how far off a constant may be: that of a module in a half type has few bits."""
+    types = {n.meta.get("dtype") for n in (site.scores, site.normaliser.logits)}
+    halves = [torch.finfo(t).eps for t in types if t in (torch.float16, torch.bfloat16)]
+    return max(NEAR, *halves) if halves else NEAR
+
+
+def _construction_names(*sizes: tuple[float, Mapping[str, object]]) -> list[str]:
+    """Return the names of the construction's integers that give the scale at all sizes, short first."""
+    found = [by_construction(value, stated) for value, stated in sizes]
+    common = set.intersection(*(set(names) for names in found))
+    return sorted(common, key=lambda name: (found[0][name], name))
+
+
 def _mapped_again(bench: Bench, site: Site, value: float) -> bool:
     """Return whether q went through a second map per head whose input width explains the scale.
 
-    Absorbed latent attention contracts with latents, but scales by the width of the heads.
+    Absorbed latent attention contracts with latents, but scales by the width of the heads. The
+    second map acts on heads that stand apart: it has one row for each head where the first has one
+    for each position.
     """
     source = site.q.source if site.q is not None else None
     if source is None or source.kind != "projection" or source.reads is None:
         return False
+    rows = _rows(bench, source)
     behind = [s for s in bench.finder.sources.of(source.reads) if s.kind == "projection"]
-    return bool(behind) and math.isclose(value, source.in_width**-0.5, rel_tol=1e-5)
+    found = bench.finder.sources.contraction(source.call)
+    own = bool(behind) and found is not None and bool(found.shared)  # one matrix for each head
+    served = any(rows > _rows(bench, s) and rows % _rows(bench, s) == 0 for s in behind)
+    return (own or served) and math.isclose(value, source.in_width**-0.5, rel_tol=1e-5)
+
+
+def _rows(bench: Bench, source: Source) -> int:
+    return int(bench.replay.base(source.node).numel()) // source.out_width
+
+
+def _stated(found: Measured, stated: Mapping[str, object]) -> str | None:
+    """Return the argument that sets the scale, or one of its factors (a temperature)."""
+    values = (found.value, *(f.factor for f in found.factors if f.on != "weights"))
+    names = (stated_as(value, stated) for value in values)
+    return next((name for name in names if name is not None), None)
+
+
+def _values_are_keys(site: Site) -> bool:
+    """Return whether keys and values are one raw tensor, as where two sequences are aligned."""
+    sources = [o.source for o in (site.k, site.v) if o is not None and o.source is not None]
+    raw = len(sources) == 2 and all(s.kind == "input" for s in sources)
+    return raw and sources[0].node is sources[1].node
 
 
 def _both_projected(site: Site) -> bool:
     return all(
         o is not None and o.source is not None and o.source.kind == "projection"
-        for o in (site.q, site.k)
+        for o in (site.q, site.k, site.v)
     )
 
 
@@ -245,7 +326,10 @@ def _weight(bench: Bench, operand: object) -> Tensor | None:
     axis = source.channel_axes[0]
     if not traced.clean[axis]:
         return torch.as_tensor(weight)
-    used = torch.tensor(distinct(traced.index[axis][traced.responds]))
+    known = [i for i in distinct(traced.index[axis][traced.responds]) if i >= 0]
+    if not known:
+        return torch.as_tensor(weight)
+    used = torch.tensor(known)
     for dim in (0, 1):
         if weight.shape[dim] == source.out_width and weight.shape[dim] >= int(used.max()) + 1:
             return torch.as_tensor(weight.index_select(dim, used))

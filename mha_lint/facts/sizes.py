@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ast
+import math
+import re
 import traceback
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -19,6 +22,7 @@ from mha_lint.facts.places import span_of
 from mha_lint.facts.scale import Measured, measure_gains, scale_span
 from mha_lint.model.facts import BranchScale, Dims, Fact, Known, Scale, SizeFailure
 from mha_lint.model.source import Span
+from mha_lint.sites.dependence import op
 from mha_lint.targets.infer.vocabulary import Role
 from mha_lint.targets.slots import BuildExpression
 from mha_lint.targets.subject import Subject
@@ -26,6 +30,7 @@ from mha_lint.targets.subject import Subject
 TRIES = 3
 """Resized subjects to try: each costs a build and a recording."""
 FLAGS = 4
+FACTORS = frozenset(["mul", "div", "true_divide", "multiply", "divide"])
 
 
 @dataclass(slots=True)
@@ -104,6 +109,8 @@ def size_failures(subject: Subject, bench: Bench) -> tuple[SizeFailure, ...]:
         if span is None or not isinstance(one.error, RuntimeError):
             continue
         kind, detail = _classify(bench, span, str(one.error))
+        if one.doubtful and kind != "weight-orientation":
+            continue
         found.append(SizeFailure(one.change, text, kind, detail, span))
     return tuple(found)
 
@@ -214,15 +221,18 @@ def _classify(bench: Bench, span: Span, error: str) -> tuple[str, str]:
         if layout & splits:
             return "head-width", "the heads are split by another width than the projection has"
         return "other", ""
-    for node in here:
+    exact = [n for n in here if span_of(n) == span]
+    for node in sorted(exact or here, key=bench.dependence.order.__getitem__):
         learned = bench.finder.sources.learned_map(node)
-        weight = _parameter_behind(learned[1]) if learned is not None else None
+        raw = _raw_weight(learned[1]) if learned is not None else None
         contraction = bench.finder.sources.contraction(node)
-        if weight is None or contraction is None or learned is None:
+        if raw is None or contraction is None or learned is None:
             continue
-        name = str(weight.meta.get("parameter"))
+        weight, parameter = raw
+        name = str(parameter.meta.get("parameter"))
         size = tuple(bench.recording.values[weight].shape)
-        if len(size) == 2 and size[0] == size[1] and not _layers_own(bench, name):
+        square = len(size) == 2 and size[0] == size[1]
+        if square and not _layers_own(bench, name) and _fits_turned(error):
             _, labels = contraction.side(contraction.left is learned[1])
             axis = next(i for i, x in enumerate(labels) if x in contraction.summed)
             turned = weight is not learned[1]
@@ -232,16 +242,27 @@ def _classify(bench: Bench, span: Span, error: str) -> tuple[str, str]:
             )
     after = bench.dependence.descendants({m.context for m in members})
     maps = [n for n in here & after if bench.finder.sources.learned_map(n) is not None]
-    if maps and "size" in error:
+    if maps and "size" in error and "must match the size of tensor" not in error:
         return "merge-width", "the output projection expects another width than the heads have"
     return "other", ""
 
 
-def _parameter_behind(node: Node) -> Node | None:
-    """Return the parameter that `node` is, or is the transpose of."""
-    while node.op != "get_attr" and node.meta.get("op") in ("T", "mT", "t", "transpose", "permute"):
+def _fits_turned(error: str) -> bool:
+    """Return whether the transpose of the second matrix would have fitted, where the error tells."""
+    found = re.search(
+        r"mat1 and mat2 shapes cannot be multiplied \(\d+x(\d+) and \d+x(\d+)\)", error
+    )
+    return found is None or found[1] == found[2]
+
+
+def _raw_weight(node: Node) -> tuple[Node, Node] | None:
+    """Return the matrix that `node` is, or is the transpose of, and the parameter that it is cut from."""
+    while node.op != "get_attr" and op(node) in ("T", "mT", "t", "transpose", "permute"):
         node = node.all_input_nodes[0]
-    return node if node.op == "get_attr" and node.meta.get("parameter") else None
+    matrix = node
+    while node.op != "get_attr" and op(node) in ("index", "getitem", "select", "unbind"):
+        node = node.all_input_nodes[0]
+    return (matrix, node) if node.op == "get_attr" and node.meta.get("parameter") else None
 
 
 def branch_scales(
@@ -274,6 +295,9 @@ def branch_scales(
             here, there = scale.value.value, gains.value
             if abs(here - there) <= 1e-5 * max(abs(here), abs(there)):
                 continue
+            unscaled = any(math.isclose(s, 1, rel_tol=1e-5) for s in (here, there))
+            if unscaled and _differ_in_factors(bench, flipped):
+                continue  # an option that turns the scale off, and nothing else
             first = bench.sites[index]
             out[index].append(
                 BranchScale(
@@ -285,6 +309,16 @@ def branch_scales(
                 )
             )
     return [tuple(o) for o in out]
+
+
+def _differ_in_factors(one: Bench, other: Bench) -> bool:
+    """Return whether one recording is the other one without some factor, and else the same."""
+    counts = [
+        Counter(op(n) for n in b.recording.graph.nodes if n in b.dependence.live)
+        for b in (one, other)
+    ]
+    less, more = sorted(counts, key=lambda c: c.total())
+    return not less - more and set(more - less) <= FACTORS
 
 
 def _flags(module: nn.Module) -> list[tuple[str, bool]]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import re
 
 from torch.fx import Node
 
 from mha_lint.facts.bench import Bench
+from mha_lint.facts.classes import functions_of
 from mha_lint.facts.declaration import declared_at
 from mha_lint.facts.output import OutputPath
-from mha_lint.facts.places import span_of
+from mha_lint.facts.places import span_beside, span_of
 from mha_lint.model.source import Span
 from mha_lint.sites.dependence import stack_of
 from mha_lint.sites.operand import Operand
@@ -37,8 +39,9 @@ def site_spans(bench: Bench, site: Site, path: OutputPath, scale: Span | None) -
         "repeated": span_of(normaliser.later[-1]) if normaliser.later else None,
         "value_path": _leaves(bench, first, "v", ("k", "q")),
         "q_path": _leaves(bench, first, "q", ("k",)),
+        "exchange": _other_than(span_of(first.context), span_beside(first.context, first.v.node)),
         "call": _outer_call(first),
-        "overwrite": _overwritten_at(site),
+        "overwrite": _overwritten_at(site, path),
     }
     if normaliser.weights.meta.get("module_class") in ("Softmax", "Softmax2d", "LogSoftmax"):
         # The axis was chosen where the layer was made.
@@ -53,14 +56,18 @@ def site_spans(bench: Bench, site: Site, path: OutputPath, scale: Span | None) -
         if (operand := getattr(first, name)) is not None and operand.source is not None
     }
     for name, node in calls.items():
-        given[name] = _own_line(node, [n for o, n in calls.items() if o != name])
+        given[name] = own_line(node, [n for o, n in calls.items() if o != name])
     return {k: v for k, v in given.items() if v is not None}
 
 
-def _overwritten_at(site: Site) -> Span | None:
-    """Return where the input of a loop's second head was made."""
+def _other_than(usual: Span | None, span: Span | None) -> Span | None:
+    return span if span != usual else None
+
+
+def _overwritten_at(site: Site, path: OutputPath) -> Span | None:
+    """Return where the input of a loop's second head was made, in the function that joins the heads."""
     q = site.members[1].q if len(site.members) > 1 else None
-    return span_of(q.source.reads) if q is not None and q.source is not None else None
+    return span_beside(q.source.reads, path.merged) if q is not None and q.source else None
 
 
 def _crossed(site: Site) -> bool:
@@ -75,10 +82,33 @@ def _crossed(site: Site) -> bool:
 
 
 def _outer_call(site: Site) -> Span | None:
-    """Return the line that calls the module of the site, where that is not the subject itself."""
+    """Return the line that calls the module of the site, where that is not the subject itself.
+
+    A function that never reads one of its parameters is where something is not passed on.
+    """
     stack = stack_of(site.context)
     forwards = [f for f in stack if f.function.split(".")[-1] == "forward"]
-    return stack[0].span if len(forwards) > 1 else None
+    if len(forwards) < 2:
+        return None
+    deaf = [f.span for f in forwards[:-1] if _ignores_a_parameter(f.span)]
+    return deaf[-1] if deaf else stack[0].span
+
+
+def _ignores_a_parameter(at: Span) -> bool:
+    """Return whether the function around a line has a parameter that it never reads."""
+    around = [f for f in functions_of(at.path) if f.lineno <= at.line <= (f.end_lineno or f.lineno)]
+    if not around:
+        return False
+    function = max(around, key=lambda f: f.lineno)
+    arguments = function.args
+    names = {a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)}
+    read = {
+        n.id
+        for statement in function.body
+        for n in ast.walk(statement)
+        if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)
+    }
+    return bool(names - read - {"self"})
 
 
 def _leaves(bench: Bench, site: Site, which: str, others: tuple[str, ...]) -> Span | None:
@@ -115,7 +145,7 @@ def _leaves(bench: Bench, site: Site, which: str, others: tuple[str, ...]) -> Sp
     return span_of(own[0])
 
 
-def _own_line(node: Node, others: list[Node]) -> Span | None:
+def own_line(node: Node, others: list[Node]) -> Span | None:
     """Return the innermost line that made `node` and none of `others`: helpers serve all operands."""
     taken = [{f.span for f in stack_of(n)} for n in others if n is not node]
     for frame in reversed(stack_of(node)):

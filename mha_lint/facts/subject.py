@@ -6,15 +6,20 @@ import dataclasses
 from collections import Counter
 from dataclasses import dataclass
 
-from mha_lint.facts.batch import measure_batch, source_text
+from mha_lint.facts.axis_words import source_text
+from mha_lint.facts.batch import measure_batch
 from mha_lint.facts.bench import Bench
+from mha_lint.facts.callers import at_their_calls
 from mha_lint.facts.heads import measure_dims
 from mha_lint.facts.layout import measure_split
+from mha_lint.facts.lost_values import with_lost_values
 from mha_lint.facts.merge import measure_merge
 from mha_lint.facts.normaliser import measure_normaliser
-from mha_lint.facts.output import OutputPath, measure_output, output_path
+from mha_lint.facts.output import OutputPath, measure_output, output_path, residual_inputs
 from mha_lint.facts.roles import measure_overwritten, measure_roles, measure_stacked
+from mha_lint.facts.routing import without_routing
 from mha_lint.facts.scale import measure_scale, scale_span
+from mha_lint.facts.sharing import channels_read
 from mha_lint.facts.sizes import (
     SecondSize,
     branch_scales,
@@ -24,11 +29,11 @@ from mha_lint.facts.sizes import (
     size_failures,
 )
 from mha_lint.facts.spans import site_spans
+from mha_lint.facts.truncation import measure_truncation
 from mha_lint.facts.usage import (
     all_dropouts,
     dropout_uses,
     is_deterministic,
-    measure_truncation,
     unused_inputs,
     unused_modules,
 )
@@ -39,11 +44,14 @@ from mha_lint.model.facts import (
     Known,
     Layout,
     LayoutKind,
+    NotApplicable,
     Roles,
+    Scale,
     SiteFacts,
     SiteInfo,
     SizeFailure,
     SubjectFacts,
+    Unknown,
 )
 from mha_lint.sites.dependence import op
 from mha_lint.sites.site import Site
@@ -69,6 +77,8 @@ def measure(subject: Subject, bench: Bench) -> Measurement:
         measure_scale(bench, s, d, p, scale_elsewhere(second, i), subject.stated)
         for i, (s, d, p) in enumerate(zip(bench.sites, dims, paths, strict=True))
     ]
+    if subject.how in ("built", "inferred"):
+        scales = [_unless_one_input(s, f) for s, f in zip(bench.sites, scales, strict=True)]
     branches = branch_scales(subject, bench, scales)
     names: Counter[str] = Counter()
     sites: list[SiteFacts] = []
@@ -77,6 +87,11 @@ def measure(subject: Subject, bench: Bench) -> Measurement:
     ):
         splits = tuple(_split(bench, second, index, w) for w in "qkv")
         roles = measure_roles(bench, site)
+        if isinstance(roles, Known):
+            added_to = residual_inputs(bench, site, path)
+            roles = dataclasses.replace(
+                roles, value=dataclasses.replace(roles.value, residual=added_to)
+            )
         if any(isinstance(x, Known) and x.value.kind is not LayoutKind.RIGHT for x in splits):
             roles = _without_sharing(roles)
         owner = str(site.context.meta.get("module_class") or subject.name).split(".")[-1]
@@ -89,17 +104,20 @@ def measure(subject: Subject, bench: Bench) -> Measurement:
             owner_class=owner,
         )
         names[owner] += 1
-        unused = roles.value.unused if isinstance(roles, Known) else ()
+        overwritten = measure_overwritten(bench, site)
+        chained = isinstance(overwritten, Known) and bool(overwritten.value)
         sites.append(
             SiteFacts(
                 info=info,
                 dims=dim,
                 scale=scale,
-                normaliser=measure_normaliser(bench, site),
+                normaliser=measure_normaliser(bench, site, path),
                 split_q=splits[0],
                 split_k=splits[1],
                 split_v=splits[2],
-                merge=measure_merge(bench, site, path, splits),
+                merge=NotApplicable("each head of the loop reads what the one before made")
+                if chained
+                else measure_merge(bench, site, path, splits),
                 roles=roles,
                 output_projection=measure_output(
                     bench, site, dim, path, _declared(bench, site, path)
@@ -107,24 +125,24 @@ def measure(subject: Subject, bench: Bench) -> Measurement:
                 stacked=measure_stacked(bench, site, path),
                 dropouts=Known(dropout_uses(bench, site), "recorded in eval mode"),
                 branch_scales=Known(branch, "each flag was flipped and the call recorded again"),
-                overwritten=measure_overwritten(bench, site),
+                overwritten=overwritten,
             )
         )
-        del unused
+        sites[-1] = without_routing(bench, site, with_lost_values(bench, site, sites[-1]))
     text = source_text(subject.module)
     training = getattr(bench.recording.module, "training", None)
     facts = SubjectFacts(
         name=subject.name,
         span=subject.span,
-        sites=tuple(sites),
+        sites=tuple(at_their_calls(bench.sites, sites)),
         batch=measure_batch(
-            bench, bench.sites, subject.module, text, guessed=subject.how == "inferred"
+            bench, bench.sites, subject.module, text, guessed=subject.how in ("built", "inferred")
         ),
         deterministic=is_deterministic(bench),
         dropouts=all_dropouts(bench, bench.sites, in_eval=training is False),
         unused_inputs=unused_inputs(bench, bench.sites),
         unused_modules=unused_modules(bench, bench.sites),
-        truncation=measure_truncation(bench, bench.sites, dims, _head_dims(subject)),
+        truncation=measure_truncation(bench, bench.sites, dims, _head_dims(subject), subject.sizes),
         size_failures=Known(
             _failures(subject, bench, dims, sites), "sizes were changed one by one"
         ),
@@ -154,10 +172,27 @@ def _failures(
 ) -> tuple[SizeFailure, ...]:
     """Return what breaks at other sizes, and a head count that does not follow its argument."""
     found = size_failures(subject, bench)
+    splits = [x for s in sites for x in (s.split_q, s.split_k, s.split_v)]
+    if any(isinstance(x, Known) and x.value.kind is not LayoutKind.RIGHT for x in splits):
+        return found  # what a wrong split makes of the heads cannot be counted
     split = sites[0].split_q if sites else None
     span = split.value.span if isinstance(split, Known) else None
     ignored = ignored_head_count(subject, bench, dims, span)
     return (*found, ignored) if ignored is not None else found
+
+
+def _unless_one_input(site: Site, scale: Fact[Scale]) -> Fact[Scale]:
+    """Leave the scale open where q, k and v are cut from one argument whose width is a guess."""
+    ends = [o for o in (site.q, site.k) if o is not None]
+    if any(o.source is None or o.source.kind != "input" or o.trace is None for o in ends):
+        return scale
+    if len({o.source.node for o in ends if o.source is not None}) != 1:
+        return scale
+    if len({channels_read(o) for o in ends}) == 1:
+        return scale
+    if isinstance(scale, Known) and not scale.value.right:
+        return Unknown("q, k and v are parts of one argument, whose width was guessed: pass --call")
+    return scale
 
 
 def _without_sharing(roles: Fact[Roles]) -> Fact[Roles]:

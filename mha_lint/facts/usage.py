@@ -1,10 +1,8 @@
-"""What lies idle: inputs, declared layers, dropouts; and widths that heads do not divide."""
+"""What lies idle: inputs, declared layers, dropouts."""
 
 from __future__ import annotations
 
 import ast
-import math
-from typing import Any
 
 from torch import nn
 from torch.fx import Node
@@ -13,20 +11,21 @@ from mha_lint.facts.arguments import reads_a_source
 from mha_lint.facts.bench import Bench
 from mha_lint.facts.classes import class_sources
 from mha_lint.facts.declaration import declared_at
+from mha_lint.facts.dropped import dropped_copies, dropped_module, handed_out
 from mha_lint.facts.places import keyword_span, span_of
 from mha_lint.model.facts import (
-    Dims,
     DropoutUse,
     Fact,
     Known,
     NotApplicable,
-    Truncation,
     UnusedInput,
 )
 from mha_lint.model.source import Span
-from mha_lint.sites.dependence import op, shape
+from mha_lint.sites.dependence import OPAQUE_LEARNED, is_number, op, operands, shape
 from mha_lint.sites.site import Site
 
+ENCODED = 2
+"""Learned layers in a row, or an attention, make an encoder; one alone may be an embedding."""
 SOURCE_NAMES = frozenset(
     [
         "x",
@@ -141,14 +140,34 @@ def unused_inputs(bench: Bench, sites: list[Site]) -> Fact[tuple[UnusedInput, ..
         named = bool((parts | {stem, name.lower()}) & SOURCE_NAMES) or any(
             reads_a_source(str(m.context.meta.get("module", ""))) for x in sites for m in x.all
         )
+        encoded = _encoded(bench, sites, placeholder)
+        fits = not widths or value.shape[-1] in widths or value.dim() == 3
         found.append(
-            UnusedInput(
-                name,
-                tuple(value.shape),
-                source and named and (not widths or value.shape[-1] in widths or value.dim() == 3),
-            )
+            UnusedInput(name, tuple(value.shape), encoded or (source and named and fits), encoded)
         )
     return Known(tuple(found), "no output depends on it in the recorded graph")
+
+
+def _encoded(bench: Bench, sites: list[Site], placeholder: Node) -> bool:
+    """Return whether the call computes states from an input that nothing reads: an encoder ran.
+
+    They are as wide as what an attention makes its keys from, so that it could have read them.
+    """
+    below = bench.dependence.descendants([placeholder])
+    sources = bench.finder.sources
+    maps = [n for n in below if sources.learned_map(n) is not None or op(n) in OPAQUE_LEARNED]
+    alone = [n for n in below if sources.is_mixing(n) and _of_its_own(bench, n, below)]
+    if len(maps) < ENCODED and not alone:
+        return False
+    keys = [m.k.source for s in sites for m in s.all if m.k is not None and m.k.source is not None]
+    widths = {source.in_width for source in keys}
+    sized = [shape(bench.recording, n) for n in below if is_number(bench.recording, n)]
+    return any(len(sizes) >= 3 and sizes[-1] in widths for sizes in sized)
+
+
+def _of_its_own(bench: Bench, node: Node, below: set[Node]) -> bool:
+    """Return whether all data that `node` contracts comes from one input: it attends to itself."""
+    return all(n in below for n in operands(node) if bench.dependence.on_data(n))
 
 
 def unused_modules(bench: Bench, sites: list[Site]) -> Fact[tuple[tuple[str, Span | None], ...]]:
@@ -161,7 +180,6 @@ def unused_modules(bench: Bench, sites: list[Site]) -> Fact[tuple[tuple[str, Spa
     if not isinstance(module, nn.Module):
         return NotApplicable("a function declares no layers")
     live = {n.meta.get("parameter") for n in bench.dependence.live}
-    computed = {n.meta["parameter"] for n in bench.recording.graph.nodes if n.meta.get("parameter")}
     owners = {str(m.context.meta.get("module", "")) for s in sites for m in s.all}
     names = dict(module.named_modules())
     found: list[tuple[str, Span | None]] = []
@@ -174,13 +192,17 @@ def unused_modules(bench: Bench, sites: list[Site]) -> Fact[tuple[tuple[str, Spa
             full = f"{owner_name}.{child_name}" if owner_name else child_name
             kind = isinstance(child, nn.Linear | nn.Conv1d | nn.Conv2d | nn.Dropout | nn.Bilinear)
             if not kind:
+                dropped, span = dropped_module(bench, owner, full)
+                if dropped and next(child.parameters(), None) is not None:
+                    found.append((full, span))
                 continue
             weights = [f"{full}.{n}" for n, p in child.named_parameters() if p.dim() >= 2]
             if weights and any(w in live for w in weights):
                 continue
             if isinstance(child, nn.Dropout) and child.p == 0:
                 continue
-            dropped = bool(weights) and any(w in computed for w in weights)
+            made = [n for n in bench.recording.graph.nodes if n.meta.get("parameter") in weights]
+            dropped = bool(made) and not handed_out(bench, owner, made)
             calls = [
                 n for n in bench.recording.graph.nodes
                 if op(n) == "dropout" and n.meta.get("module") == full
@@ -192,6 +214,8 @@ def unused_modules(bench: Bench, sites: list[Site]) -> Fact[tuple[tuple[str, Spa
             if dropped or never:
                 span = _dead_call(bench, weights) if dropped else declared_at(module, full)
                 found.append((full, span))
+    told = {name for name, _ in found}
+    found += [copy for copy in dropped_copies(bench, sites) if copy[0] not in told]
     return Known(tuple(found), "no output depends on them")
 
 
@@ -213,107 +237,6 @@ def _without_constructor(cls: type) -> str:
     for source in sources:
         out += [ast.unparse(b) for b in source.node.body if getattr(b, "name", "") != "__init__"]
     return "\n".join(out)
-
-
-def measure_truncation(
-    bench: Bench, sites: list[Site], dims: list[Fact[Dims]], stated: dict[str, int]
-) -> Fact[Truncation | None]:
-    """Return the channels that are lost because the head count does not divide the width."""
-    for site, fact in zip(sites, dims, strict=True):
-        first = site.all[0]
-        narrow = _narrow_head(bench, site)
-        if narrow is not None:
-            return Known(narrow, f"the heads are {narrow.how}")
-        if not isinstance(fact, Known) or first.q is None or first.q.source is None:
-            continue
-        at, source = fact.value, first.q.source
-        if source.kind != "projection" or at.num_heads < 2:
-            continue
-        width, kept = at.d_model, at.num_heads * at.head_dim
-        if width % at.num_heads == 0 or kept != at.num_heads * (width // at.num_heads):
-            continue
-        if at.head_dim in stated.values():
-            continue  # a head width of its own
-        valid = tuple(n for n in range(1, width + 1) if width % n == 0)
-        span = _floor_division(bench, site) or span_of(source.call)
-        return Known(
-            Truncation(width, at.num_heads, kept, width - kept, valid, "floor division", span),
-            f"W_q maps {width} channels to {kept} = {at.num_heads} * ({width} // {at.num_heads})",
-        )
-    return Known(None, "every width is a multiple of its head count")
-
-
-def _narrow_head(bench: Bench, site: Site) -> Truncation | None:
-    """Return the truncation where the heads of a loop have different widths."""
-    widths: list[int] = []
-    for member in site.members:
-        if member.q is None:
-            return None
-        sizes = shape(bench.recording, member.q.node)
-        widths.append(math.prod(sizes[a] for a in member.q.features))
-    if len(set(widths)) < 2:
-        return None
-    total = sum(widths)
-    q = site.all[0].q
-    asked = _asked_heads(bench, site) or len(widths)
-    valid = tuple(n for n in range(1, total + 1) if total % n == 0)
-    listed = ", ".join(str(w) for w in widths)
-    span = _first_split(bench, site) or (
-        span_of(q.source.call) if q is not None and q.source else None
-    )
-    return Truncation(total, asked, total, total % asked, valid, f"{listed} channels wide", span)
-
-
-def _asked_heads(bench: Bench, site: Site) -> int | None:
-    """Return how many parts the split was asked for: ``torch.chunk(x, 7)`` may give fewer."""
-    q = site.all[0].q
-    if q is None or q.source is None:
-        return None
-    for node in bench.dependence.between(q.source.node, q.node):
-        if op(node) == "chunk" and len(node.args) > 1 and isinstance(node.args[1], int):
-            return node.args[1]
-    return None
-
-
-def _first_split(bench: Bench, site: Site) -> Span | None:
-    q = site.all[0].q
-    if q is None or q.source is None:
-        return None
-    for node in bench.dependence.between(q.source.node, q.node):
-        if op(node) in ("chunk", "split", "tensor_split", "index", "narrow"):
-            return span_of(node)
-    return None
-
-
-def _floor_division(bench: Bench, site: Site) -> Span | None:
-    """Return the constructor's line that divides with //."""
-    module = bench.recording.module
-    if module is None:
-        return None
-    owner: Any = dict(module.named_modules()).get(str(site.context.meta.get("module", "")), module)
-    for source in class_sources(type(owner)):
-        for node in ast.walk(source.node):
-            if isinstance(node, ast.BinOp | ast.Call) and _rounds_down(node):
-                end = node.end_lineno or node.lineno
-                return Span(
-                    source.path,
-                    node.lineno,
-                    node.col_offset + 1,
-                    end,
-                    (node.end_col_offset or 0) + 1,
-                )
-    return None
-
-
-def _rounds_down(node: ast.BinOp | ast.Call) -> bool:
-    """Return whether `node` is ``a // b``, ``int(a / b)`` or ``math.floor(a / b)``."""
-    if isinstance(node, ast.BinOp):
-        return isinstance(node.op, ast.FloorDiv)
-    name = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
-    inner = node.args[0] if node.args else None
-    return (
-        name in ("int", "floor") and isinstance(inner, ast.BinOp) and isinstance(inner.op, ast.Div)
-    )
 
 
 def is_deterministic(bench: Bench) -> Fact[bool]:

@@ -52,7 +52,8 @@ class Scale:
     ``value`` is the gain of one head when all heads agree, else of the first; ``expected`` is
     head_dim**-0.5. ``named`` is the reading that holds at all measured sizes ("1/sqrt(d_model)",
     "1", "sqrt(head_dim)", ...), ``coincident`` other readings that the sizes at hand cannot tell
-    apart. ``normalised``: q and k are normalised (cosine, qk-norm), so no fixed scale is due.
+    apart. ``normalised``: q or k, or both (``normalised_operands``), are normalised (cosine, qk-norm), so
+    no fixed scale is due.
     ``learned``: a Parameter sets it. ``stated``: the value is what the caller passed as a
     constructor argument, attribute or config entry of that name. ``folded``:
     rms(W_q)/rms(W_k) of the original initialisation where it makes up for the scale, else None.
@@ -67,6 +68,7 @@ class Scale:
     per_head: tuple[float, ...] = ()
     right: bool = False
     normalised: bool = False
+    normalised_operands: tuple[str, ...] = ()
     learned: bool = False
     stated: str | None = None
     follows_size: bool | None = None
@@ -94,12 +96,14 @@ class ScaleFactor:
 class Normaliser:
     """What stands between scores and value contraction.
 
-    ``function``: "softmax", "sigmoid", "relu", "softplus", "sum", "none", "other". ``axes``: the
-    names of the normalised axes among "keys", "queries", "heads", "batch", "features". ``axis``
-    and ``shape`` as a reader sees them in the code: axis 2 of "(B, h, T_q, T_k)".
-    ``row_sums``: smallest and largest sum of one query's weights over the keys.
-    ``times``: how often the weights are normalised in a row.
-    ``renormalised``: a second normaliser only restores sums after masking or top-k.
+    ``function``: "softmax", "simplex" (positive weights that sum to one by another function),
+    "sigmoid", "relu", "softplus", "sum", "none", "other". ``axes``: the names of the normalised axes
+    among "keys", "queries", "heads", "batch", "features". ``axis`` and ``shape`` as a reader sees
+    them in the code: axis 2 of "(B, h, T_q, T_k)". ``row_sums``: smallest and largest sum of one
+    query's weights over the keys. ``times``: how often the weights are normalised in a row.
+    ``renormalised``: a second normaliser only restores sums after masking or top-k. ``averaged``:
+    without a softmax, a factor of 1/T_k takes the mean over the keys. ``plain``: but a factor and a
+    summand stand between scores and normaliser, but a factor between weights and V.
     """
 
     function: str
@@ -111,6 +115,8 @@ class Normaliser:
     implicit: bool = False
     contracted_axis: str = "keys"
     renormalised: bool = False
+    averaged: bool = False
+    plain: bool = True
 
 
 class LayoutKind(enum.StrEnum):
@@ -184,9 +190,18 @@ class Roles:
     unused: tuple[str, ...] = ()
     heads_share: tuple[str, ...] = ()
     value_is: str = "v"
-    """Which operand's projection the values come through: "v", or "k" or "q" when swapped."""
+    """Which operand's projection the values come through: "v", or "k" or "q" when swapped.
+
+    "weights" where the weights themselves go on in the place of what they should sum.
+    """
     misfed: tuple[tuple[str, str, str], ...] = ()
     """(operand, argument that it reads, argument of its own name that it should read)."""
+    exchanged: str = ""
+    """What shows that keys and values stand in each other's place."""
+    chained: tuple[tuple[str, str], ...] = ()
+    """(operand, other): the projection of the one reads what that of the other has made."""
+    residual: tuple[str, ...] = ()
+    """The inputs that the states depend on to which the attended ones are added."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +211,8 @@ class OutputProjection:
     ``present``: such a map acts on the context before the residual or the return. ``enclosing``:
     name of the class that holds it when it is not the one that holds the site. ``declared``:
     parameters that look the part, are computed or declared, and never reach the output.
-    ``mixes``: one output element of it moves with every head.
+    ``mixes``: one output element of it moves with every head. ``model_width``: the name that the
+    constructor gives d_model.
     """
 
     present: bool
@@ -206,6 +222,7 @@ class OutputProjection:
     declared: tuple[str, ...] = ()
     span: Span | None = None
     width: int = 0
+    model_width: str = "d_model"
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,6 +297,8 @@ class BatchMixing:
     intended: bool = False
     inferred: bool = False
     """What says which axis is the batch is a comment, a name or a size, no code."""
+    seen_in: str = "outputs"
+    """What of the other samples was seen to change: "outputs", or "states" that outputs do not read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,7 +306,8 @@ class SiteInfo:
     """Identity of a site: ``id`` "MHA.0", owning submodule path, kind and the places in source.
 
     ``spans`` keys: "site", "scores", "scale", "mask", "softmax", "value", "q", "k", "v" (the
-    projections), "split_q", "split_k", "split_v", "merge", "output".
+    projections), "split_q", "split_k", "split_v", "merge", "output"; where they differ from these:
+    "exchange" (the call that takes keys and values), "weights_taken", "overwrite", "call".
     """
 
     id: str
@@ -329,11 +349,15 @@ class SiteFacts:
 
 @dataclass(frozen=True, slots=True)
 class UnusedInput:
-    """A tensor argument of forward that no output depends on."""
+    """A tensor argument of forward that no output depends on.
+
+    ``encoded``: the call makes states of it, by attention or several layers, and drops them.
+    """
 
     name: str
     shape: tuple[int, ...]
     looks_like_source: bool
+    encoded: bool = False
 
 
 @dataclass(frozen=True, slots=True)

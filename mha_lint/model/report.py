@@ -98,7 +98,9 @@ class CrossCheck:
 
     ``verdict``: "match", "mismatch" or "skipped". ``departs_at``: first stage that differs, among
     "operands", "scores", "weights", "context", "output". ``explanation``: the deviations that
-    reproduce the site, or why it was skipped.
+    reproduce the site, or why it was skipped. ``max_abs_error``: the largest difference in float64;
+    in any other ``dtype`` the rms difference between what the site gives there and the reference,
+    the median over the draws, and ``tolerance`` is twice that of a straightforward implementation.
     """
 
     site: str
@@ -131,6 +133,8 @@ class TargetReport:
     crosscheck: tuple[CrossCheck, ...] = ()
     notes: tuple[str, ...] = ()
     """What the user should know: how it was built and called, stubs, skipped statements."""
+    elsewhere: tuple[Finding, ...] = ()
+    """Findings that hold here too and are reported once, with another target."""
 
 
 @dataclass(frozen=True, slots=True)

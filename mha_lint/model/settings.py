@@ -30,9 +30,10 @@ class Settings:
 
     ``select``, ``ignore`` and ``extend_select`` hold rule codes, their prefixes ("MHA2") or "ALL".
     ``severity`` holds pairs of such a code and the level that its findings get.
-    ``device`` ("cpu", "cuda" or "auto") and ``dtype`` are those of the cross-check; facts are
-    always measured in float64. ``timeout``: seconds that one target may take. ``cwd``: where the
-    run was started; user code may change the process's own working directory.
+    ``device`` ("cpu", "cuda" or "auto") and ``dtype`` are those of the cross-check; ``dtype`` None
+    is float64, and for a module in half precision its own type. Facts are always measured in
+    float64. ``timeout``: seconds that one target may take. ``cwd``: where the run was started; user
+    code may change the process's own working directory.
     """
 
     cwd: str
@@ -42,7 +43,7 @@ class Settings:
     per_file_ignores: tuple[PerFileIgnore, ...] = ()
     severity: tuple[tuple[str, Severity], ...] = ()
     device: str = "cpu"
-    dtype: str = "float64"
+    dtype: str | None = None
     crosscheck: bool = True
     timeout: float = 60.0
     strict: bool = False

@@ -42,3 +42,12 @@ class ShapeProblem:
     span: Span
     help: str = ""
     evidence: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Translation:
+    """An error of a build or call that is no finding, in attention's terms, at the user's line."""
+
+    message: str
+    span: Span
+    help: str = ""

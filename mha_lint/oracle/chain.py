@@ -50,11 +50,11 @@ def as_due(view: SiteView, readings: Readings) -> Tensor | None:
 def site_tensor(view: SiteView, readings: Readings) -> Tensor:
     """Return what `as_found` and `as_due` are to be compared with."""
     data = view.data
+    if "merge" not in readings or data.merged is None:
+        return data.context  # behind a merge that was not compared, nothing can be
     if "output" in readings and data.output is not None:
         return data.output
-    if "merge" in readings and data.merged is not None:
-        return data.merged
-    return data.context
+    return data.merged
 
 
 def _operand(view: SiteView, readings: Readings, letter: str) -> Tensor:

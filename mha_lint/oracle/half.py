@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -42,11 +42,40 @@ class Precision:
         """Return whether more is lost than a straightforward implementation loses, twice over."""
         return not self.ratio <= self.allowed
 
+    @property
+    def tolerance(self) -> float:
+        """Return the rms error up to which nothing is lost but what the dtype cannot hold."""
+        return self.allowed * self.plain_error
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Draw:
+    """Operands of one attention, and what the code under test made of them.
+
+    ``q``: (..., h, T_q, d), ``k``: (..., h, T_k, d) and ``v``: (..., h, T_k, d_v), all of the dtype
+    under test; at most four axes. ``context``: (..., h, T_q, d_v), in any floating dtype.
+    ``scale`` (None: 1/sqrt(d)) and ``additive`` are those of the code, in any dtype.
+    """
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    context: Tensor
+    scale: float | Tensor | None = None
+    additive: Tensor | None = None
+
 
 def plain_attention(
-    q: Tensor, k: Tensor, v: Tensor, *, scale: float | None = None, additive: Tensor | None = None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    scale: float | Tensor | None = None,
+    additive: Tensor | None = None,
 ) -> Tensor:
     """Return straightforward attention of (..., T, d) tensors, every step in their own dtype."""
+    if isinstance(scale, Tensor):
+        scale = scale.to(q.dtype)
     scores = q @ k.transpose(-1, -2) * (q.shape[-1] ** -0.5 if scale is None else scale)
     if additive is not None:
         scores = scores + additive.to(scores.dtype)
@@ -72,17 +101,31 @@ def half_bound(
     context (B, h, T_q, d_v). ``scale`` and ``additive`` are those of the site: what is compared is
     precision, not meaning. Raises ValueError when `run` returns another shape.
     """
+
+    def drawn() -> Iterator[Draw]:
+        for draw in range(draws):
+            generator = torch.Generator().manual_seed(seed * 1000 + draw)
+            shapes = (q_shape, k_shape, (*k_shape[:3], v_dim or k_shape[3]))
+            q, k, v = (torch.randn(s, generator=generator).to(device, dtype) for s in shapes)
+            yield Draw(q, k, v, run(q, k, v), scale, additive)
+
+    return precision_of(drawn())
+
+
+def precision_of(draws: Iterable[Draw]) -> Precision:
+    """Return how much was lost in `draws`, beside a straightforward implementation.
+
+    Raises ValueError when a context has another shape than its operands ask for.
+    """
     found, plain, ratios = [], [], []
-    for draw in range(draws):
-        generator = torch.Generator().manual_seed(seed * 1000 + draw)
-        shapes = (q_shape, k_shape, (*k_shape[:3], v_dim or k_shape[3]))
-        q, k, v = (torch.randn(s, generator=generator).to(device, dtype) for s in shapes)
-        exact = attention(q, k, v, scale=scale, additive=additive)
-        own = run(q, k, v)
-        if own.shape != exact.shape:
-            raise ValueError(f"a context of {tuple(exact.shape)} is due, not {tuple(own.shape)}")
-        found.append(rms_error(own, exact))
-        plain.append(rms_error(plain_attention(q, k, v, scale=scale, additive=additive), exact))
+    for draw in draws:
+        exact = exact_attention(draw)
+        if draw.context.shape != exact.shape:
+            due, own = tuple(exact.shape), tuple(draw.context.shape)
+            raise ValueError(f"a context of {due} is due, not {own}")
+        straight = plain_attention(draw.q, draw.k, draw.v, scale=draw.scale, additive=draw.additive)
+        found.append(rms_error(draw.context, exact))
+        plain.append(rms_error(straight, exact))
         ratios.append(error_ratio(found[-1], plain[-1]))
     return Precision(
         ratio=statistics.median(ratios),
@@ -90,6 +133,14 @@ def half_bound(
         error=statistics.median(found),
         plain_error=statistics.median(plain),
     )
+
+
+def exact_attention(draw: Draw) -> Tensor:
+    """Return the reference attention of the operands of `draw`, in float64."""
+    missing = 4 - draw.q.dim()
+    q, k, v = (x[(None,) * missing] for x in (draw.q, draw.k, draw.v))
+    exact = attention(q, k, v, scale=draw.scale, additive=draw.additive)
+    return exact.reshape(exact.shape[missing:])
 
 
 def rms_error(found: Tensor, exact: Tensor) -> float:

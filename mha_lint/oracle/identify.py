@@ -112,6 +112,8 @@ def _verdict(
     if triangle is not None:
         observed = (*observed, _seen_mask(triangle))
     if lost is None and not departing:
+        if error is not None and tolerance is not None and error > tolerance:
+            return Verdict("skipped", explanation="; ".join([_ALONE, *notes]), notes=tuple(notes))
         return Verdict(
             "match",
             observed=observed,
@@ -143,6 +145,9 @@ def _verdict(
     )
 
 
+_ALONE = "each stage agrees with the reference by itself, but the whole was not reproduced"
+
+
 def _error(view: SiteView, readings: dict[str, Fit]) -> tuple[float | None, float | None]:
     """Return the difference between site and definition, and the tolerance, at one size."""
     own = site_tensor(view, readings)
@@ -150,7 +155,25 @@ def _error(view: SiteView, readings: dict[str, Fit]) -> tuple[float | None, floa
     due = as_due(view, readings)
     if due is None or due.shape != own.shape:
         return None, tolerance
-    return difference(own, due, where=_defined(own)), tolerance
+    where = _defined(own)
+    if bool(view.dead_rows.any()):
+        rows = _rows_with_keys(view, own)
+        if rows is None:
+            return None, tolerance
+        where = rows if where is None else where & rows
+    return difference(own, due, where=where), tolerance
+
+
+def _rows_with_keys(view: SiteView, own: Tensor) -> Tensor | None:
+    """Return which rows of a context or output are made by queries that have a key, if they can be told."""
+    dead = view.dead_rows
+    if own is not view.data.context:
+        if view.groups is None:
+            return None
+        dead = view.groups.unfold(dead).any(1)
+    if dead.shape != own.shape[:2] or bool(dead.all()):
+        return None
+    return ~dead.unsqueeze(-1)
 
 
 def _defined(own: Tensor) -> Tensor | None:

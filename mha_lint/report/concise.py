@@ -6,7 +6,7 @@ from rich.text import Text
 
 from mha_lint.model.report import RunReport, Status
 from mha_lint.report.lines import clean, line, to_string
-from mha_lint.report.summary import distinct, remarks, summary
+from mha_lint.report.summary import distinct, explained, remarks, summary
 from mha_lint.report.text import STYLES
 from mha_lint.report.view import View
 
@@ -19,9 +19,13 @@ def render(report: RunReport, view: View) -> str:
         lines.append(line(f"{finding.span}: ", code, f" {_one_line(finding.message)}"))
     for target in report.targets:
         if target.status is Status.FAILED:
-            place = f"{target.path}:{target.line or 1}:1: "
+            place = f"{target.path}:{target.line}:1: " if target.line else f"{target.path}: "
             hint = f" ({target.hint})" if target.hint else ""
-            text = _one_line(f" {target.target} not checked: {target.reason}{hint}")
+            why = f"{target.reason}{hint}"
+            if told := explained(target):
+                why = f"it does not run, see {', '.join(f'{f.code} at {f.span}' for f in told)}"
+            name = f"{target.target} " if target.target != target.path else ""
+            text = _one_line(f"{name}not checked: {why}")
             lines.append(line(place, ("MHA001", "bold red"), f" {text}"))
     for crash in report.crashes:
         text = _one_line(f"{crash.where} in {crash.target}: {crash.error}")

@@ -9,6 +9,41 @@ from mha_lint.report.lines import line, paragraph, to_string
 from mha_lint.report.text import STYLES
 from mha_lint.report.view import View
 
+NOT_CHECKED = "MHA001"
+NOT_CHECKED_NAME = "not-checked"
+_SECTIONS = (
+    (
+        "What",
+        "The target could not be loaded, built, called or recorded. The report gives the reason and "
+        "what to pass, the status of the target is failed, and the exit code is 2. It is no rule: "
+        "it cannot be selected, ignored or suppressed.",
+    ),
+    (
+        "Why",
+        "What was not looked at is not clean. Where torch's error could be told in terms of heads and "
+        "widths (MHA102, MHA103), that is reported as a finding besides.",
+    ),
+    (
+        "What helps",
+        'State what could not be guessed: --build "MHA(d_model=64, num_heads=8)" and '
+        '--call "torch.randn(2, 10, 64)". -v shows the traceback. A package that is missing has to be '
+        "installed beside mha-lint; what takes too long needs smaller sizes or --timeout.",
+    ),
+)
+
+
+def render_not_checked(view: View) -> str:
+    """Return what MHA001 stands for."""
+    lines = [
+        line((NOT_CHECKED, "bold red"), " ", (NOT_CHECKED_NAME, "bold")),
+        line(("the status of a target, no rule", "dim")),
+        Text(""),
+        *paragraph("A target could not be judged.", view, indent=0, hang=0),
+    ]
+    for title, text in _SECTIONS:
+        lines += [Text(""), line((title, "bold")), *_prose(text, view)]
+    return to_string(lines, view)
+
 
 def render(doc: RuleDoc, view: View) -> str:
     """Return the documentation of one rule."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rich.text import Text
 
+from mha_lint.model.finding import Finding
 from mha_lint.model.report import CrossCheck, SiteReport, TargetReport
 from mha_lint.report.lines import line, paragraph
 from mha_lint.report.summary import visible
@@ -22,7 +23,11 @@ _MANY = 4
 
 def target_header(target: TargetReport, view: View) -> list[Text]:
     """Return the header of a judged target."""
-    ok = "" if visible(target) else "ok"
+    lossy = any(c.verdict == "mismatch" and not _is_exact(c) for c in target.crosscheck)
+    ok = Text("") if visible(target) or lossy else line(("ok", "green"))
+    elsewhere = [f for f in target.elsewhere if not f.suppressed]
+    if elsewhere and not visible(target):
+        ok = line((_elsewhere(elsewhere, target.path), "yellow"))
     if len(target.sites) == 1:
         site = target.sites[0]
         out = _titled(line((target.target, "bold")), describe(site), ok, view)
@@ -35,7 +40,7 @@ def target_header(target: TargetReport, view: View) -> list[Text]:
     for site in shown:
         owner = f"{site.module}, line {site.line}" if site.module else f"line {site.line}"
         title = line("  ", (site.id, "bold"), f" ({owner})")
-        out += _titled(title, describe(site), "", view)
+        out += _titled(title, describe(site), Text(""), view)
         out += _pipeline(site, view) + _crosscheck(target, site, view, indent=4)
     if len(shown) < len(target.sites):
         rest = len(target.sites) - len(shown)
@@ -62,9 +67,15 @@ def describe(site: SiteReport) -> str:
     return ", ".join(parts)
 
 
-def _titled(title: Text, description: str, ok: str, view: View) -> list[Text]:
+def _elsewhere(findings: list[Finding], path: str) -> str:
+    """Return "see MHA204 at line 24": what holds here too, and is told with another target."""
+    places = [(f.code, f"line {f.span.line}" if f.span.path == path else f.span) for f in findings]
+    return f"see {', '.join(f'{code} at {place}' for code, place in dict.fromkeys(places))}"
+
+
+def _titled(title: Text, description: str, ok: Text, view: View) -> list[Text]:
     """Return `title` and `description` on one line, or the description below if it is too long."""
-    mark = line(("   " + ok, "green")) if ok else Text("")
+    mark = Text.assemble("   ", ok) if ok.plain else Text("")
     row = Text.assemble(title, "   ", description, mark)
     if row.cell_len <= view.width:
         return [row]
@@ -92,25 +103,44 @@ def _crosscheck(target: TargetReport, site: SiteReport, view: View, indent: int 
     return [
         text
         for check in target.crosscheck
-        if check.site == site.id and (check.verdict == "match" or view.verbose)
-        for text in paragraph(crosscheck_sentence(check), view, indent=indent, hang=0, style="dim")
+        if check.site == site.id
+        and (check.verdict == "match" or view.verbose or not _is_exact(check))
+        for text in paragraph(
+            crosscheck_sentence(check, view.verbose), view, indent=indent, hang=0, style="dim"
+        )
     ]
 
 
-def crosscheck_sentence(check: CrossCheck) -> str:
+def crosscheck_sentence(check: CrossCheck, verbose: bool = False) -> str:
     """Return what the comparison with the reference says, in one sentence."""
     where = f"{check.dtype}, {check.device}"
+    why = f"; {check.explanation}" if check.explanation else ""
     if check.verdict == "match":
-        error = (
-            "" if check.max_abs_error is None else f" (max difference {check.max_abs_error:.0e})"
-        )
-        return f"cross-check: equals the reference attention{error}, {where}"
+        within = "" if _is_exact(check) else f" to within the rounding of {check.dtype}"
+        told = why if verbose else ""
+        sentence = f"cross-check: equals the reference attention{within}{_difference(check)}"
+        return f"{sentence}, {where}{told}"
     if check.verdict == "mismatch":
         at = f", first at the {check.departs_at}" if check.departs_at else ""
         error = "" if check.max_abs_error is None else f" by {check.max_abs_error:.0e}"
-        why = f"; {check.explanation}" if check.explanation else ""
+        if not _is_exact(check):
+            error = _difference(check)
         return f"cross-check: differs from the reference attention{error}{at}, {where}{why}"
     return f"cross-check: skipped{f', {check.explanation}' if check.explanation else ''}"
+
+
+def _is_exact(check: CrossCheck) -> bool:
+    """Return whether `check` was made in float64, where rounding hides nothing."""
+    return check.dtype == "float64"
+
+
+def _difference(check: CrossCheck) -> str:
+    if check.max_abs_error is None:
+        return ""
+    if _is_exact(check):
+        return f" (max difference {check.max_abs_error:.0e})"
+    most = "" if check.tolerance is None else f", at most {check.tolerance:.0e} is rounding"
+    return f" (rms difference {check.max_abs_error:.0e}{most})"
 
 
 def _notes(target: TargetReport, view: View) -> list[Text]:

@@ -66,7 +66,7 @@ def _target(target: TargetReport, view: View) -> list[Text]:
 def _site_row(site: SiteReport) -> list[str]:
     times = f" x{site.repeated}" if site.repeated > 1 else ""
     scale = "-" if site.scale_value is None else f"{site.scale_value:.4g}"
-    named = f" = {site.scale_named}" if site.scale_named else ""
+    named = f" = {site.scale_named}" if site.scale_named and site.scale_named != scale else ""
     projected = {True: "yes", False: "no", None: "-"}[site.output_projection]
     numbers = (site.d_model, site.num_heads, site.num_kv_heads, site.head_dim, site.v_dim)
     sizes = ["-" if n is None else str(n) for n in numbers]

@@ -11,7 +11,9 @@ from mha_lint.model.source import Span
 
 def summary(report: RunReport) -> str:
     """Return "1 error in 1 module (1 attention site), 1.9 s"."""
-    judged = [t for t in report.targets if t.status in (Status.CHECKED, Status.UNDECIDED)]
+    judged = [
+        t for t in report.targets if t.status in (Status.CHECKED, Status.UNDECIDED) or explained(t)
+    ]
     sites = sum(site.repeated for target in judged for site in target.sites)
     levels = [f.severity for f in distinct(report.findings())]
     found = ", ".join(
@@ -39,6 +41,11 @@ def remarks(report: RunReport) -> list[str]:
     if empty:
         out.append(f"{counted(empty, 'candidate')} without attention")
     return out
+
+
+def explained(target: TargetReport) -> list[Finding]:
+    """Return the findings that say why a target does not run; none if it does, or nothing says why."""
+    return visible(target) if target.status is Status.FAILED else []
 
 
 def counted(number: int, noun: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 
 from rich.text import Text
@@ -11,7 +12,7 @@ from mha_lint.model.report import RunReport, Status, TargetReport
 from mha_lint.report.frame import code_frame
 from mha_lint.report.header import target_header
 from mha_lint.report.lines import line, paragraph, to_string
-from mha_lint.report.summary import identity, remarks, summary, visible, worst
+from mha_lint.report.summary import explained, identity, remarks, summary, visible, worst
 from mha_lint.report.view import View
 
 STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "bold yellow", Severity.NOTE: "bold cyan"}
@@ -66,13 +67,19 @@ def _finding(finding: Finding, view: View) -> list[Text]:
     for label, texts in (
         ("when", [finding.branch or ""]),
         ("why", [finding.why]),
-        ("seen", finding.evidence),
+        ("seen", [text for text in finding.evidence if _adds(text, finding.why)]),
         ("proof", [finding.confirmed_by or ""]),
         ("fix", [finding.help]),
         ("more", [f"mha-lint explain {finding.code}"]),
     ):
         out += _labelled(label, texts, view, style="green" if label == "fix" else "")
     return out
+
+
+def _adds(evidence: str, why: str) -> bool:
+    """Tell whether `evidence` holds more than the numbers that `why` gives already."""
+    numbers = set(re.findall(r"\d+(?:\.\d+)?", evidence))
+    return not numbers or not numbers <= set(re.findall(r"\d+(?:\.\d+)?", why))
 
 
 def _labelled(label: str, texts: Iterable[str], view: View, *, style: str = "") -> list[Text]:
@@ -88,8 +95,14 @@ def _not_checked(report: RunReport, view: View) -> list[Text]:
     out = [line(("not checked", "bold red"))] if failed else []
     for target in failed:
         out.append(line("  ", (_place(target), "bold")))
-        out += paragraph(target.reason or "no reason given", view, label="why", indent=4)
-        out += _labelled_at(4, "fix", target.hint or "", view)
+        told = explained(target)
+        if told:
+            codes = ", ".join(f"{f.code} at {f.span}" for f in told)
+            why = f"it does not run, see {codes} above; nothing else could be judged"
+            out += paragraph(why, view, label="why", indent=4)
+        else:
+            out += paragraph(target.reason or "no reason given", view, label="why", indent=4)
+            out += _labelled_at(4, "fix", target.hint or "", view)
         if view.verbose and target.detail:
             out += paragraph(target.detail, view, indent=4, hang=0, style="dim")
     return out

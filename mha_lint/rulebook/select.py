@@ -51,9 +51,12 @@ def check_selectors(selectors: Iterable[str], codes: Sequence[str], option: str)
 
 def nearest(selector: str, names: Sequence[str]) -> str:
     """Return a hint at those of `names` that `selector` may have meant."""
+    if selector.upper().startswith("MHA0"):
+        return "MHA001 stands for what was not checked: that is always told, and no rule to choose"
     family = [name for name in names if name.startswith(selector[:4].upper())]
     if len(selector) >= 4 and family:
-        return f"there are {', '.join(family)}"
+        found = f"there are {', '.join(family)}"
+        return found if len(family) > 1 else f"did you mean {family[0]}?"
     near = difflib.get_close_matches(selector, names, n=2, cutoff=0.7)
     if near:
         return f"did you mean {' or '.join(near)}?"

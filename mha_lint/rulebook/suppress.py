@@ -12,6 +12,7 @@ import io
 import linecache
 import re
 import tokenize
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -19,6 +20,7 @@ from mha_lint.model.source import Span
 from mha_lint.rulebook.select import matches
 
 _COMMENT = re.compile(r"#\s*mha-lint:\s*(ignore|ignore-file)\[([^\]]*)\]", re.IGNORECASE)
+_MEANT = re.compile(r"#\s*mha-lint\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,3 +75,30 @@ def suppressions(source: str) -> tuple[Suppression, ...]:
         else:
             found.append(Suppression(codes, line, line, line))
     return tuple(found)
+
+
+def useless_comments(source: str, codes: Collection[str]) -> list[tuple[int, str]]:
+    """Return line and fault of comments that are meant to suppress and cannot: no rule is named.
+
+    `codes`: those of all rules.
+    """
+    if "mha-lint" not in source.lower():
+        return []
+    try:
+        tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))
+    except (SyntaxError, ValueError, tokenize.TokenError):
+        return []
+    found: list[tuple[int, str]] = []
+    for token in tokens:
+        if token.type != tokenize.COMMENT or not _MEANT.search(token.string):
+            continue
+        comment = _COMMENT.search(token.string)
+        names = [c.strip() for c in comment[2].split(",") if c.strip()] if comment else []
+        if not names:
+            found.append((token.start[0], "suppresses nothing: write # mha-lint: ignore[MHA201]"))
+        found += [
+            (token.start[0], f"{name} is no rule's code, nothing is suppressed by it")
+            for name in names
+            if not any(matches(name.upper(), code) for code in codes)
+        ]
+    return found

@@ -55,13 +55,14 @@ class Dependence:
         """Walk the graph of `recording` once."""
         self.recording = recording
         self.order: dict[Node, int] = {}
+        self._operands: dict[Node, list[Node]] = {}
         self._on_data: dict[Node, bool] = {}
         self._on_parameters: dict[Node, frozenset[str]] = {}
         self._users: dict[Node, list[Node]] = {}
         placeholders = set(recording.placeholders)
         for index, node in enumerate(recording.graph.nodes):
             self.order[node] = index
-            read = operands(node)
+            read = self._operands[node] = operands(node)
             for one in read:
                 self._users.setdefault(one, []).append(node)
             self._on_data[node] = node in placeholders or any(self._on_data[n] for n in read)
@@ -70,6 +71,15 @@ class Dependence:
             )
             self._on_parameters[node] = names.union(*(self._on_parameters[n] for n in read))
         self.live = self.ancestors(recording.outputs)
+        self.picks = any(self._is_pick(node) for node in self.live)
+        """Whether the data itself decides which elements are read: code that may fail on other data."""
+
+    def _is_pick(self, node: Node) -> bool:
+        """Return whether `node` holds places or a choice that were made from numbers."""
+        value = self.recording.values.get(node)
+        if not isinstance(value, torch.Tensor) or value.is_floating_point() or value.is_complex():
+            return False
+        return self._on_data[node] and any(is_number(self.recording, n) for n in operands(node))
 
     def on_data(self, node: Node) -> bool:
         """Return whether the value of `node` depends on an input of the call."""
@@ -89,7 +99,7 @@ class Dependence:
 
     def ancestors(self, nodes: Iterable[Node]) -> set[Node]:
         """Return `nodes` and all that they depend on."""
-        return _closure(nodes, operands)
+        return _closure(nodes, self._operands.__getitem__)
 
     def descendants(self, nodes: Iterable[Node]) -> set[Node]:
         """Return `nodes` and all that depends on them."""
@@ -99,6 +109,18 @@ class Dependence:
         """Return the nodes on the paths from `start` (left out) to `end` (kept), in order."""
         on_path = (self.descendants([start]) & self.ancestors([end])) - {start}
         return sorted(on_path, key=self.order.__getitem__)
+
+    def bottlenecks(self, start: Node, end: Node) -> list[Node]:
+        """Return the nodes that every path from `start` (left out) to `end` (kept) passes, in order."""
+        path = self.between(start, end)
+        place = {node: i for i, node in enumerate(path)}
+        furthest = -1
+        found: list[Node] = []
+        for node in (start, *path):
+            if node is not start and furthest <= place[node]:
+                found.append(node)
+            furthest = max([furthest, *(place[u] for u in self.users(node) if u in place)])
+        return found
 
     def inputs_of(self, node: Node) -> frozenset[str]:
         """Return the names of the inputs that `node` depends on."""

@@ -10,15 +10,21 @@ from torch.fx import Node
 
 from mha_lint.capture import Replay
 from mha_lint.model.facts import Kind
-from mha_lint.sites.contraction import Contraction, Labels
+from mha_lint.sites.axes import axes_of, rows_by_data, rows_summed, single, varying
+from mha_lint.sites.contraction import Contraction
 from mha_lint.sites.dependence import Dependence, is_number, is_tensor, op, operands
 from mha_lint.sites.grouping import group_heads
+from mha_lint.sites.lost import with_lost_values
 from mha_lint.sites.normaliser import SIGNED, SOFTMAX, Normaliser, find_normaliser
 from mha_lint.sites.operand import Operand, Operands
+from mha_lint.sites.origin import origin_of_weights
+from mha_lint.sites.plausible import is_affinity, is_filter, is_function_of_weights
 from mha_lint.sites.site import Site
 from mha_lint.sites.source import Sources
 from mha_lint.sites.trace import Trace, trace, varies_along
 
+DATA_ERRORS = (RuntimeError, IndexError, ValueError)
+"""What code that picks by its data raises on other data, and comparing results of another size."""
 MAPS_PASSED = 2
 """Talking heads have one learned map over heads before the softmax and one behind."""
 
@@ -46,7 +52,12 @@ class Finder:
         normalised: dict[Node, Site] = {}
         bare: dict[Node, Site] = {}
         for value in mixing:
-            site = self._site_at(value)
+            try:
+                site = self._site_at(value)
+            except DATA_ERRORS:
+                if not self.dependence.picks:
+                    raise
+                site = None  # the code cannot be run on moved data: nothing can be measured there
             if site is None:
                 continue
             (
@@ -68,6 +79,7 @@ class Finder:
         kept = [
             s for n, s in normalised.items() if n not in scores and not self._inside(s, normalised)
         ]
+        kept += with_lost_values(self.dependence, self.sources, self.replay, self._site_at, kept)
         kept.sort(key=lambda s: self.dependence.order[s.context])
         return group_heads(self.dependence, kept)
 
@@ -128,9 +140,12 @@ class Finder:
         return [(c, (*(o.node for o in found if o is not c), *added)) for c in found]
 
     def _learned_scores(self, weights: Node) -> list[Contraction]:
-        """Return products of projected learned queries with data, behind a softmax (Perceiver, PMA)."""
+        """Return products of learned queries with data behind `weights` (Perceiver, PMA).
+
+        They count as queries, and not as a layer's weight, where they are projected or have heads.
+        """
         softmax = self._softmax_behind(weights)
-        front = list(operands(softmax)) if softmax is not None else []
+        front = list(operands(softmax)) if softmax is not None else [weights]
         seen: set[Node] = set()
         while front:
             node = front.pop(0)
@@ -143,7 +158,7 @@ class Finder:
                 continue
             for side in (found.left, found.right):
                 origins = self.sources.of(side) if self.dependence.learned_only(side) else []
-                if any(s.kind == "projection" for s in origins):
+                if any(s.kind == "projection" for s in origins) or (origins and found.shared):
                     return [found]
         return []
 
@@ -153,16 +168,22 @@ class Finder:
         weights, weight_labels = value.side(weights_left)
         normaliser = find_normaliser(self.dependence, self.replay, score.node, weights)
         to_logits = trace(self.replay, score.node, normaliser.logits)
+        if not bool(to_logits.responds.any()):
+            return None  # it only picks which scores are computed
         last = normaliser.later[-1] if normaliser.later else normaliser.weights
         to_weights = trace(self.replay, last, weights)
-        if normaliser.element == "coupled" and bool((self.replay.base(last) < -1e-12).any()):
-            axes = [i for i, x in enumerate(weight_labels) if x in value.summed]
-            if bool(((self.replay.base(weights).sum(axes) - 1).abs() > 1e-6).any()):
-                return None  # a norm or a filter, no weights
-        origin = compose(self._unmasked(score.node, normaliser.logits, to_logits), to_weights)
+        summed = [i for i, x in enumerate(weight_labels) if x is not None and x in value.summed]
+        if normaliser.element == "coupled" and is_filter(self.replay, last, weights, summed):
+            return None
+        if is_function_of_weights(self.replay, last, weights):
+            return None
+        if is_affinity(self.sources, score, normaliser, to_logits):
+            return None
+        unmasked = self._unmasked(score.node, normaliser.logits, to_logits)
+        origin = origin_of_weights(self.replay, normaliser, unmasked, to_weights)
         if origin is None:
             return None
-        along = self._varying(origin, weight_labels, value.summed)
+        along = varying(origin, weight_labels, value.summed)
         left, right = set(score.free(True)), set(score.free(False))
         labels = {x for a in along if (x := score.out_labels[a]) is not None}
         if not labels:
@@ -175,8 +196,8 @@ class Finder:
             return None
         if score.node in self.dependence.ancestors([value.side(not weights_left)[0]]):
             return None  # an entropy or a divergence of the weights, no values
-        q = self._score_operand(score, not key_left)
-        k = self._score_operand(score, key_left)
+        q, k = (self._score_operand(score, left) for left in (not key_left, key_left))
+        k = rows_summed(k, frozenset(labels), score.side(key_left)[1])
         v = self._value_operand(value, weights_left)
         kind = self._kind(normaliser, q, k, v)
         if kind is None:
@@ -233,7 +254,7 @@ class Finder:
         if not to_weights.all_clean:
             return None
         origin = to_weights.index
-        along = self._varying(origin, labels, value.summed)
+        along = varying(origin, labels, value.summed)
         v = self._value_operand(value, weights_left)
         if not v.position_axes or not along or v.source is None or v.learned:
             return None
@@ -242,7 +263,7 @@ class Finder:
         base = self.replay.base(logits)
         rest = [a for a in range(base.dim()) if a not in along and base.shape[a] > 1]
         free = value.free(weights_left)
-        rows = tuple(a for a in self._varying(origin, labels, frozenset(free)) if a in rest)
+        rows = tuple(a for a in varying(origin, labels, frozenset(free)) if a in rest)
         pooled = not rows or not self._follows_data(logits, rows)
         kind = Kind.POOLING if pooled else Kind.SELF
         groups = tuple(a for a in range(base.dim()) if a not in along and a not in rows)
@@ -287,16 +308,16 @@ class Finder:
 
     def _score_operand(self, score: Contraction, left: bool) -> Operand:
         node, labels = score.side(left)
-        features = _axes(labels, score.summed)
-        free = _axes(labels, frozenset(score.free(left)))
+        features = axes_of(labels, score.summed)
+        free = axes_of(labels, frozenset(score.free(left)))
         groups = tuple(i for i in range(len(labels)) if i not in features and i not in free)
         operand = self.operands.describe(node, free, features, groups)
-        return _rows_by_data(operand)
+        return rows_by_data(operand)
 
     def _value_operand(self, value: Contraction, weights_left: bool) -> Operand:
         node, labels = value.side(not weights_left)
-        rows = _axes(labels, value.summed)
-        features = _axes(labels, frozenset(value.free(not weights_left)))
+        rows = axes_of(labels, value.summed)
+        features = axes_of(labels, frozenset(value.free(not weights_left)))
         groups = tuple(i for i in range(len(labels)) if i not in features and i not in rows)
         return self.operands.describe(node, rows, features, groups)
 
@@ -313,7 +334,7 @@ class Finder:
         if normaliser.element in SIGNED and not projected:
             return None  # an affinity that passes through an activation is no weight
         normalised = normaliser.element in ("softmax", "coupled")
-        over_data = [bool(o.position_axes) or _single(o, self.replay) for o in (q, k)]
+        over_data = [bool(o.position_axes) or single(o, self.replay) for o in (q, k)]
         sums_positions = [any(o.varies[a].data for a in o.features) for o in (q, k)]
         over_channels = [any(o.varies[a].channels for a in o.rows) for o in (q, k)]
         if any(sums_positions) and not any(o.position_axes for o in (q, k)):
@@ -321,10 +342,13 @@ class Finder:
                 return Kind.CHANNEL
             learned = all(o.source is not None and o.source.kind == "projection" for o in (q, k))
             return Kind.LINEAR if learned else None
-        if k.learned or v.learned:
+        if not k.holds_data or not v.holds_data:
             return None
         if q.learned:
-            return Kind.POOLING if normalised else None
+            of_heads = any(k.varies[a].channels for a in k.groups)
+            return Kind.POOLING if normalised and of_heads else None
+        if not normalised and not q.holds_data and not projected:
+            return None
         if not normalised:
             trusted = ("projection", "input", "opaque")
             if not (
@@ -333,7 +357,11 @@ class Finder:
                 return None
             if not k.position_axes or not v.position_axes:
                 return None
-        if all(over_data) or all(over_channels) or (normalised and any(over_data)):
+        if (
+            all(over_data)
+            or all(over_channels)
+            or (normalised and any(o.position_axes for o in (q, k)))
+        ):
             return self._self_or_cross(q, k)
         return None
 
@@ -348,50 +376,3 @@ class Finder:
             return Kind.CROSS
         # Both from one input: self attention, unless one is a narrower view of it (a class token).
         return Kind.SELF
-
-    @staticmethod
-    def _varying(origin: tuple[Tensor, ...], labels: Labels, wanted: frozenset[int]) -> list[int]:
-        """Return the axes of the scores that vary along the axes of the weights called `wanted`."""
-        axes = [i for i, x in enumerate(labels) if x is not None and x in wanted]
-        return [a for a, index in enumerate(origin) if any(varies_along(index, i) for i in axes)]
-
-
-def compose(first: Trace, second: Trace) -> tuple[Tensor, ...] | None:
-    """Return, per source axis of `first`, the index each element at the end of `second` came from.
-
-    The middle tensor is the target of `first` and has the shape of `second`'s source. Axes that are
-    mixed on the way (a map over heads) count as index 0 there: no other axis depends on them.
-    """
-    if tuple(first.responds.shape) != second.shape:
-        return None
-    flat = torch.zeros(second.responds.shape, dtype=torch.long, device=second.responds.device)
-    for size, index in zip(second.shape, second.index, strict=True):
-        flat = flat * size + index.clamp(min=0)
-    out: list[Tensor] = []
-    for index in first.index:
-        taken = index.reshape(-1)[flat]
-        out.append(torch.where(second.responds, taken, torch.full_like(taken, -1)))
-    return tuple(out)
-
-
-def _axes(labels: Labels, wanted: frozenset[int]) -> tuple[int, ...]:
-    return tuple(i for i, x in enumerate(labels) if x is not None and x in wanted)
-
-
-def _rows_by_data(operand: Operand) -> Operand:
-    """Count free axes that hold heads (grouped queries, one shared key head) among the groups."""
-    by_data = tuple(a for a in operand.rows if operand.varies[a].data)
-    if not by_data or by_data == operand.rows:
-        return operand
-    heads = tuple(a for a in operand.rows if a not in by_data and operand.varies[a].channels)
-    rows = tuple(a for a in operand.rows if a not in heads)
-    return replace(operand, rows=rows, groups=tuple(sorted((*operand.groups, *heads))))
-
-
-def _single(operand: Operand, replay: Replay) -> bool:
-    """Return whether the operand holds one row only, so that nothing can vary along it."""
-    sizes = replay.base(operand.node).shape
-    count = 1
-    for axis in operand.rows:
-        count *= sizes[axis]
-    return count == 1

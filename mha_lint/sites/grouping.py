@@ -14,6 +14,11 @@ PLAIN = frozenset(
     | {"unflatten", "add", "dropout", "clone"}
 )
 """Layout changes and sums: what may stand between a context and where it is laid beside others."""
+PLACED = frozenset(
+    {"cat", "index", "narrow", "slice", "setitem", "slice_scatter", "copy", "clone", "contiguous"}
+    | {"view", "reshape", "index_put", "index_copy", "getitem", "split", "chunk", "tensor_split"}
+)
+"""How a result is put into a part of another tensor."""
 
 
 def group_heads(dependence: Dependence, sites: list[Site]) -> list[Site]:
@@ -41,7 +46,26 @@ def _siblings(dependence: Dependence, group: list[Site], site: Site) -> bool:
     if not any(member.context in above for member in group):
         return True
     # A loop that overwrites its input: still one loop, if its results are laid side by side.
-    return _side_by_side(dependence, [*(m.context for m in group), site.context])
+    return _side_by_side(
+        dependence, [*(m.context for m in group), site.context]
+    ) or _written_into_input(dependence, group, site)
+
+
+def _written_into_input(dependence: Dependence, group: list[Site], site: Site) -> bool:
+    """Return whether `site` reads what the first site of `group` read, with a part of the channels
+    replaced by the context of the last one.
+
+    Layers that read what they all found before (wider and wider), and loops over positions, do not.
+    """
+    reads = [s.q.source.reads if s.q is not None and s.q.source else None for s in (group[0], site)]
+    first, later = reads
+    if first is None or later is None:
+        return False
+    values, context = dependence.recording.values, group[-1].context
+    sizes, part = tuple(values[later].shape), tuple(values[context].shape)
+    if sizes != tuple(values[first].shape) or sizes[:-1] != part[:-1] or part[-1] >= sizes[-1]:
+        return False
+    return context in _unlearned(dependence, later, PLACED)
 
 
 def _side_by_side(dependence: Dependence, contexts: list[Node]) -> bool:
@@ -56,8 +80,8 @@ def _side_by_side(dependence: Dependence, contexts: list[Node]) -> bool:
     return False
 
 
-def _unlearned(dependence: Dependence, node: Node) -> set[Node]:
-    """Return what `node` is made of by layout and sums alone."""
+def _unlearned(dependence: Dependence, node: Node, through: frozenset[str] = PLAIN) -> set[Node]:
+    """Return what `node` is made of by layout and sums, or other operations, alone."""
     seen: set[Node] = set()
     front = [node]
     while front:
@@ -65,7 +89,7 @@ def _unlearned(dependence: Dependence, node: Node) -> set[Node]:
         if one in seen:
             continue
         seen.add(one)
-        if op(one) in PLAIN:
+        if op(one) in through:
             front += operands(one)
     return seen
 

@@ -10,6 +10,7 @@ from torch.fx import Node
 
 from mha_lint.capture import Replay
 from mha_lint.sites.dependence import Dependence, is_number, op, operands, shape
+from mha_lint.sites.trace import HIDDEN
 
 SOFTMAX = frozenset(["softmax", "log_softmax"])
 SQUASHING = frozenset(
@@ -18,6 +19,14 @@ SQUASHING = frozenset(
 """What can stand in the place of a softmax: weights are not negative."""
 SIGNED = frozenset({"tanh", "gelu", "silu", "elu", "leaky_relu", "logsigmoid", "selu", "mish"})
 """Activations of a layer: what they give is no weight."""
+
+
+STEP = 0.37
+"""By how much one element is moved to see what else moves."""
+SPOTS = 24
+"""Places to try: behind a sparse normaliser or a mask most elements move nothing."""
+MOST = 16
+"""Couplings in a row that are looked for: Sinkhorn's algorithm has two in every step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +56,19 @@ def find_normaliser(dependence: Dependence, replay: Replay, start: Node, end: No
                 (n for n in path if op(n) == "exp" and first in dependence.ancestors([n])), first
             )
         later = _couplings(dependence, replay, out, end)
-        return Normaliser(_before_shift(dependence, operands(first)[0]), out, "softmax", later)
+        return Normaliser(
+            _before_shift(dependence, replay, operands(first)[0], out), out, "softmax", later
+        )
     # A maximum that is taken off first couples too: what counts stands behind the exponential.
     exponentials = [n for n in path if op(n) in ("exp", "exp2")]
     couplings = _couplings(dependence, replay, exponentials[0] if exponentials else start, end)
+    if not couplings and exponentials:
+        couplings = _couplings(dependence, replay, start, end)  # normalised in log space
     if couplings:
         out = couplings[0]
-        logits = _before_exp(dependence, path, start, out)
+        logits = _before_exp(dependence, replay, path, start, out)
         return Normaliser(logits, out, "coupled", couplings[1:])
-    for node in path:
+    for node in dependence.bottlenecks(start, end):
         if op(node) in SQUASHING | SIGNED and len(operands(node)) == 1:
             return Normaliser(operands(node)[0], node, op(node))
     return Normaliser(end, end, None)
@@ -64,21 +77,20 @@ def find_normaliser(dependence: Dependence, replay: Replay, start: Node, end: No
 def _couplings(dependence: Dependence, replay: Replay, start: Node, end: Node) -> tuple[Node, ...]:
     """Return the nodes at which one element of `start` first moves several elements of one shape.
 
+    Only what every path passes counts: a sort or a sum beside it is but a part of the normaliser.
     The element moved is tried at several places, as masks hide some of them.
     """
     recording = dependence.recording
-    path = [n for n in dependence.between(start, end) if is_number(recording, n)]
-    if not path:
-        return ()
     found: list[Node] = []
     cut = start
-    while True:
-        rest = [n for n in dependence.between(cut, end) if is_number(recording, n)]
+    while len(found) < MOST:
+        rest = [n for n in dependence.bottlenecks(cut, end) if is_number(recording, n)]
         coupled = _first_coupling(replay, cut, rest, end)
-        if coupled is None or len(found) > 3:
-            return tuple(found)
+        if coupled is None:
+            break
         found.append(coupled)
         cut = coupled
+    return tuple(found)
 
 
 def _first_coupling(replay: Replay, cut: Node, path: list[Node], end: Node) -> Node | None:
@@ -89,7 +101,7 @@ def _first_coupling(replay: Replay, cut: Node, path: list[Node], end: Node) -> N
     spots = _spots(at)
     for spot in spots:
         moved_in = flat.clone()
-        moved_in[spot] += 0.37
+        moved_in[spot] += STEP
         try:
             moved = replay.run(path, {cut: moved_in.reshape(at.shape)})
         except (RuntimeError, IndexError):
@@ -104,39 +116,88 @@ def _first_coupling(replay: Replay, cut: Node, path: list[Node], end: Node) -> N
 
 
 def _spots(at: Tensor) -> list[int]:
-    """Return flat places to try: first those that are not the largest along any axis."""
+    """Return flat places to try: first those that stay below the largest along every axis."""
     n = at.numel()
     last_rows = [n - at.shape[-1], n - 1, n // 2, 0, n - at.shape[-1] + 1] if at.dim() else [0]
-    return list(dict.fromkeys(max(0, min(n - 1, s)) for s in last_rows))
+    below = torch.isfinite(at) & (at.abs() < HIDDEN)
+    for axis in range(at.dim()):
+        if at.shape[axis] > 1:
+            below &= at < at.amax(axis, keepdim=True) - STEP
+    low = below.reshape(-1).nonzero().flatten().tolist()
+    low = low[:: max(1, len(low) // SPOTS)][::-1]
+    return list(dict.fromkeys(max(0, min(n - 1, s)) for s in (*low, *last_rows)))
 
 
 def _changed(value: Tensor, base: Tensor) -> Tensor:
+    if value.shape != base.shape:
+        return torch.zeros_like(base, dtype=torch.bool)  # as long as the data makes it
     return ((value - base).abs() > 1e-13 * base.abs().clamp(min=1.0)) & torch.isfinite(value)
 
 
-def _before_exp(dependence: Dependence, path: list[Node], start: Node, out: Node) -> Node:
+def _before_exp(
+    dependence: Dependence, replay: Replay, path: list[Node], start: Node, out: Node
+) -> Node:
     """Return the input of the exponential whose sum normalises, before the maximum is taken off."""
     above = dependence.ancestors([out])
     exponentials = [n for n in path if op(n) in ("exp", "exp2") and n in above]
-    if not exponentials:
-        # No exponential: the last tensor of the scores' own size before the coupling.
-        recording = dependence.recording
-        size = recording.values[start].numel()
-        whole = [
-            n for n in path if n in above and n is not out and recording.values[n].numel() == size
-        ]
-        return whole[-1] if whole else start
-    return _before_shift(dependence, operands(exponentials[0])[0])
+    if exponentials:
+        return _before_shift(dependence, replay, operands(exponentials[0])[0], out)
+    # No exponential: the last tensor of the scores' own size in which all elements are still apart,
+    # the largest too (it may have been taken off).
+    at = replay.base(start)
+    passed = [
+        n for n in dependence.bottlenecks(start, out)
+        if n is not out and is_number(dependence.recording, n)
+        and replay.base(n).numel() == at.numel()
+    ]  # fmt: skip
+    moved_in = at.reshape(-1).clone()
+    moved_in[int(moved_in.nan_to_num(-HIDDEN).argmax())] += STEP
+    try:
+        moved = replay.run(passed, {start: moved_in.reshape(at.shape)})
+    except (RuntimeError, IndexError):
+        return start
+    apart = [
+        n for n, value in zip(passed, moved, strict=True)
+        if int(_changed(value, replay.base(n)).sum()) <= 1
+    ]  # fmt: skip
+    return apart[-1] if apart else start
 
 
-def _before_shift(dependence: Dependence, node: Node) -> Node:
-    """Step back over ``x - x.max()``, which the softmax does not feel."""
+def _before_shift(dependence: Dependence, replay: Replay, node: Node, out: Node) -> Node:
+    """Step back over ``x - x.max()``, which takes one number off all keys of a query.
+
+    `out`: the normaliser's result. A ``clamp`` against overflow is no step either, where it does
+    nothing.
+    """
+    kept = _axes_kept(replay, node, out)
     while op(node) in ("sub", "add", "clamp"):
-        first = operands(node)[0]
+        first, *others = operands(node)
         if shape(dependence.recording, first) != shape(dependence.recording, node):
             break
-        others = operands(node)[1:]
-        if not others or not all(first in dependence.ancestors([o]) for o in others):
+        if others:
+            above = all(first in dependence.ancestors([o]) for o in others)
+            if not above or not all(_is_level(replay.base(o), kept) for o in others):
+                break
+        elif op(node) != "clamp" or not torch.equal(replay.base(node), replay.base(first)):
             break
         node = first
     return node
+
+
+def _axes_kept(replay: Replay, node: Node, out: Node) -> set[int]:
+    """Return the axes along which one element of `node` moves one element of `out` only, from the end."""
+    at, before = replay.base(node), replay.base(out)
+    if at.shape != before.shape:
+        return set()
+    moved_in = at.reshape(-1).clone()
+    moved_in[_spots(at)[0]] += STEP
+    (after,) = replay.run([out], {node: moved_in.reshape(at.shape)})
+    where = _changed(after, before).nonzero()
+    rank = at.dim()
+    return {a - rank for a in range(rank) if len(set(where[:, a].tolist())) <= 1}
+
+
+def _is_level(value: Tensor, kept: set[int]) -> bool:
+    """Return whether `value` is one number along all axes but those `kept`, counted from the end."""
+    rank = value.dim()
+    return all(value.shape[a] == 1 or a - rank in kept for a in range(rank))

@@ -58,8 +58,13 @@ class Operand:
 
     @property
     def learned(self) -> bool:
-        """Return whether the operand is made from parameters alone."""
+        """Return whether the operand is made from parameters alone, and by no projection."""
         return self.source is not None and self.source.kind == "learned"
+
+    @property
+    def holds_data(self) -> bool:
+        """Return whether some input of the call reaches the operand."""
+        return self.source is not None and not self.source.learned
 
 
 class Operands:
@@ -86,7 +91,7 @@ class Operands:
     ) -> tuple[tuple[Source, ...], Source | None, Trace | None, tuple[Variation, ...]]:
         found = tuple(self.sources.of(node))
         best: tuple[Source, Trace] | None = None
-        for source in sorted(found, key=lambda s: s.kind == "learned")[:6]:
+        for source in sorted(found, key=lambda s: s.learned)[:6]:
             traced = trace(self.replay, source.node, node)
             if best is None or traced.responds.sum() > 1.5 * best[1].responds.sum():
                 best = (source, traced)
@@ -116,7 +121,11 @@ class Operands:
         earlier = [s for s in self.sources.of(source.reads) if s.kind == "projection"]
         if not earlier:
             return None
-        return earlier[0], trace(self.replay, earlier[0].node, node)
+        behind = trace(self.replay, earlier[0].node, node)
+        varies = self.variations(earlier[0], behind, node, features)
+        if not any(varies[a].channels for a in features):
+            return None  # the features are positions: channels attend to channels
+        return earlier[0], behind
 
     def variations(
         self, source: Source, traced: Trace, node: Node, features: tuple[int, ...]

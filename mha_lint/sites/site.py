@@ -25,6 +25,7 @@ class Site:
     ``row_axes``, ``key_axes``, ``group_axes``: axes of the scores. ``head_axes`` of the scores are
     the groups that are channels of q's source. ``extra``: further contractions added to the scores.
     ``members``: the sites of the single heads, where a loop or list computes them one by one.
+    ``instead``: what reads the weights in the place of a context that nothing reads.
     """
 
     kind: Kind
@@ -44,6 +45,7 @@ class Site:
     group_axes: tuple[int, ...]
     extra: tuple[Node, ...] = ()
     members: tuple[Site, ...] = field(default=())
+    instead: Node | None = None
 
     @property
     def scores(self) -> Node:

@@ -23,7 +23,8 @@ class Source:
     "context" (the result of another contraction of data with data). ``node``: its output;
     ``reads``: the data that a projection is applied to; ``parameters``: its weight's names.
     ``channel_axes``: the axes of `node` that a learned map produced (for inputs the last one),
-    all others are ``data_axes``.
+    all others are ``data_axes``. ``learned``: no input of the call is behind it, as behind learned
+    queries, projected or not.
     """
 
     kind: str
@@ -35,6 +36,7 @@ class Source:
     data_axes: tuple[int, ...]
     in_width: int
     out_width: int
+    learned: bool = False
 
 
 class Sources:
@@ -45,6 +47,8 @@ class Sources:
         self.dependence = dependence
         self.recording = dependence.recording
         self._contractions: dict[Node, Contraction | None] = {}
+        self._at: dict[Node, Source | None] = {}
+        self._of: dict[Node, tuple[Source, ...]] = {}
 
     def contraction(self, node: Node) -> Contraction | None:
         """Return `node` as a contraction, if it is one."""
@@ -75,28 +79,55 @@ class Sources:
         return None
 
     def of(self, node: Node) -> list[Source]:
-        """Return the sources of `node`, nearest first, in recorded order."""
+        """Return the sources of `node`, those that hold data first, the nearest of them first."""
+        if node not in self._of:
+            self._of[node] = tuple(self._search(node))
+        return list(self._of[node])
+
+    def _search(self, node: Node) -> list[Source]:
         found: list[Source] = []
         seen: set[Node] = set()
         front = [node]
+        whole = self.dependence.learned_only(node)
         while front:
             one = front.pop(0)
             if one in seen:
                 continue
             seen.add(one)
             source = self.at(one)
-            if source is not None:
-                found.append(source)
-            else:
+            if source is None or (whole and self._holds_projection(one, source)):
                 front += [n for n in operands(one) if self._matters(n)]
-        found.sort(key=lambda s: -self.dependence.order[s.node])
+            else:
+                found.append(source)
+        found.sort(key=lambda s: (s.learned, -self.dependence.order[s.node]))
         return found
+
+    def _holds_projection(self, node: Node, source: Source) -> bool:
+        """Return whether behind `node`, which no input reaches, learned queries are projected."""
+        if source.kind != "learned":
+            return False
+        front, seen = operands(node), set[Node]()
+        while front:
+            one = front.pop()
+            if one in seen or not self.dependence.learned_only(one):
+                continue
+            seen.add(one)
+            if self.map_of_parameters(one) is not None:
+                return True
+            if self.contraction(one) is None:
+                front += operands(one)
+        return False
 
     def _matters(self, node: Node) -> bool:
         return self.dependence.on_data(node) or self.dependence.learned_only(node)
 
     def at(self, node: Node) -> Source | None:
         """Return `node` as a source, or None when one must look further back."""
+        if node not in self._at:
+            self._at[node] = self._read(node)
+        return self._at[node]
+
+    def _read(self, node: Node) -> Source | None:
         dep = self.dependence
         if not is_tensor(self.recording, node):
             return None
@@ -105,7 +136,7 @@ class Sources:
         if node.op == "placeholder":
             return self._plain("input", node)
         if dep.learned_only(node):
-            found = self._map_of_parameters(node)
+            found = self.map_of_parameters(node)
             return self._projection(node, *found) if found else self._plain("learned", node)
         if op(node) in OPAQUE_LEARNED:
             return self._plain("opaque", node)
@@ -120,10 +151,10 @@ class Sources:
             return self._projection(node, *found)
         return self._plain("context", node) if self.is_mixing(node) else None
 
-    def _map_of_parameters(self, node: Node) -> tuple[Node, Node] | None:
-        """Return (learned queries, weight) when `node` projects learned queries."""
+    def map_of_parameters(self, node: Node) -> tuple[Node, Node] | None:
+        """Return (queries, weight) when `node` projects queries that are learned, or a fixed table."""
         found = self.contraction(node)
-        if found is None or not self.dependence.learned_only(found.left):
+        if found is None or self.dependence.on_data(found.left):
             return None
         own = self.dependence.parameters
         if not self.dependence.learned_only(found.right) or own(found.left) == own(found.right):
@@ -133,12 +164,23 @@ class Sources:
     def _plain(self, kind: str, node: Node) -> Source:
         sizes = shape(self.recording, node)
         rank = len(sizes)
-        channel = (rank - 1,) if rank else ()
-        width = sizes[-1] if rank else 1
+        axis = self._convolved_axis(node) if kind == "input" else None
+        last = axis if axis is not None else rank - 1
+        channel = (last,) if rank else ()
+        width = sizes[last] if rank else 1
+        data_axes = tuple(a for a in range(rank) if a not in channel)
         parameters = tuple(sorted(self.dependence.parameters(node)))
         return Source(
-            kind, node, node, None, parameters, channel, tuple(range(rank - 1)), width, width
-        )
+            kind, node, node, None, parameters, channel, data_axes, width, width,
+            learned=kind == "learned",
+        )  # fmt: skip
+
+    def _convolved_axis(self, node: Node) -> int | None:
+        """Return the axis of `node` that all its convolutions read as channels, if it has any."""
+        rank = len(shape(self.recording, node))
+        readers = [u for u in self.dependence.users(node) if op(u) in CONVOLUTIONS]
+        axes = {rank - 1 - int(op(u)[4]) for u in readers if u.args and u.args[0] is node}
+        return axes.pop() if len(axes) == 1 and min(axes) >= 0 else None
 
     def _projection(self, node: Node, data: Node, weight: Node) -> Source:
         sizes = shape(self.recording, node)
@@ -166,7 +208,10 @@ class Sources:
         rank += shift
         data_axes = tuple(i for i in range(rank) if i not in channel)
         names = tuple(sorted(self.dependence.parameters(weight)))
-        return Source("projection", out, node, data, names, channel, data_axes, in_width, width)
+        learned = not self.dependence.on_data(data)
+        return Source(
+            "projection", out, node, data, names, channel, data_axes, in_width, width, learned
+        )
 
     def _unflattened(self, node: Node, channel: tuple[int, ...]) -> Node:
         """Follow ``addmm(b, x.view(-1, C), W).view(B, T, C)`` to where the positions stand apart."""

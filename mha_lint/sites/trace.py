@@ -9,7 +9,10 @@ heads) the axes along which nothing is mixed still come out clean.
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 from weakref import WeakKeyDictionary
 
 import torch
@@ -24,6 +27,8 @@ CLEAN = 0.05
 """How far a measured index may lie from a whole number: curvature gives below 0.01."""
 FLAT = 1e-7
 """A response below this share of the largest one counts as none (hidden by a mask)."""
+FAINT = 1e-4
+"""Below this share of the largest response it is looked at whether it is a slope at all."""
 WEAK = 1e-3
 """Below this share of the largest response an index that is no whole number proves nothing."""
 HIDDEN = 1e6
@@ -86,8 +91,10 @@ def _measured(replay: Replay, source: Node, target: Node) -> Trace:
         return found
     # A ReLU is flat on one side of zero: look from both sides.
     for other in (at.abs() + 0.1, -at.abs() - 0.1):
-        (there,) = replay.run([target], {source: other})
-        more = _trace_at(replay, source, target, other, there)
+        elsewhere = _moved(replay, target, there, {source: other})
+        if elsewhere is there:
+            continue
+        more = _trace_at(replay, source, target, other, elsewhere)
         if bool((more.responds & ~found.responds).any()):
             found = _joined(found, more)
     return found
@@ -98,11 +105,11 @@ def depends_on_values(replay: Replay, source: Node, target: Node) -> bool:
     found = trace(replay, source, target)
     at = replay.base(source)
     other = torch.flip(at, tuple(range(at.dim())))
-    try:
-        (there,) = replay.run([target], {source: other})
-    except (RuntimeError, IndexError):
+    there = replay.base(target)
+    elsewhere = _moved(replay, target, there, {source: other})
+    if elsewhere is there:
         return True
-    again = _trace_at(replay, source, target, other, there)
+    again = _trace_at(replay, source, target, other, elsewhere)
     both = found.responds & again.responds
     exact = [c and d for c, d in zip(found.clean, again.clean, strict=True)]
     pairs = zip(found.index, again.index, exact, strict=True)
@@ -122,9 +129,16 @@ def _joined(one: Trace, other: Trace) -> Trace:
 def _trace_at(replay: Replay, source: Node, target: Node, at: Tensor, there: Tensor) -> Trace:
     weight = _weights(at)
     response = _respond(replay, source, target, at, there, weight)
+    if not at.numel() or not response.numel():
+        return _silent(at, response)
     finite = torch.isfinite(response) & (there.abs() < HIDDEN)
     size = response.abs().where(finite, torch.zeros_like(response))
     responds = finite & (size > FLAT * size.max().clamp(min=1e-300))
+    faint = responds & (size < FAINT * size.max())
+    if bool(faint.any()):
+        # At the bottom of a square there is no slope, only curvature: twice the push, four times that.
+        twice = _respond(replay, source, target, at, there, 2 * weight)
+        responds = responds & ~(faint & ((twice - 2 * response).abs() > 0.5 * size))
     safe = response.where(responds, torch.ones_like(response))
     indices: list[Tensor] = []
     clean: list[bool] = []
@@ -142,7 +156,10 @@ def _trace_at(replay: Replay, source: Node, target: Node, at: Tensor, there: Ten
         # Where the target hardly moves, curvature outweighs the slope: nothing is known there.
         weak = size < WEAK * size.max()
         clean.append(bool((ok | ~responds | weak).all()) and bool(responds.any()))
-        indices.append(torch.where(responds & ok, whole, torch.full_like(whole, -1)).long())
+        told = responds & ok
+        if bool((responds & ~ok & weak).any()):
+            told &= ~weak  # among weak ones that are no whole numbers some are so by chance
+        indices.append(torch.where(told, whole, torch.full_like(whole, -1)).long())
     result = Trace(tuple(at.shape), tuple(indices), tuple(clean), responds, None)
     if not (result.all_clean and responds.any()):
         return result
@@ -150,6 +167,13 @@ def _trace_at(replay: Replay, source: Node, target: Node, at: Tensor, there: Ten
     gain = response / weight.expand_as(at).reshape(-1)[flat]
     gain = gain.where(responds, torch.zeros_like(gain))
     return Trace(result.shape, result.index, result.clean, responds, gain)
+
+
+def _silent(at: Tensor, response: Tensor) -> Trace:
+    """Return the trace of a source or target without elements: nothing comes from anywhere."""
+    index = torch.full(response.shape, -1, dtype=torch.long)
+    nothing = torch.zeros(response.shape, dtype=torch.bool)
+    return Trace(tuple(at.shape), (index,) * at.dim(), (False,) * at.dim(), nothing, None)
 
 
 def _identity(at: Tensor) -> Trace:
@@ -173,14 +197,41 @@ def _weights(at: Tensor) -> Tensor:
 def _respond(
     replay: Replay, source: Node, target: Node, at: Tensor, there: Tensor, by: Tensor
 ) -> Tensor:
-    try:
-        (moved,) = replay.run([target], {source: at + STEP * by})
-    except (RuntimeError, IndexError):
-        # Code that sorts or counts may index out of range where the data was moved: no answer.
-        return torch.zeros_like(there)
+    moved = _moved(replay, target, there, {source: at + STEP * by})
     return torch.as_tensor((moved - there) / STEP)
 
 
+def _moved(replay: Replay, target: Node, there: Tensor, substitute: dict[Node, Tensor]) -> Tensor:
+    """Return `target` on moved data, or `there` (no answer) where the code cannot be run on it.
+
+    Code that sorts, counts or picks may index out of range, or return another number of elements.
+    """
+    try:
+        (moved,) = replay.run([target], substitute)
+    except (RuntimeError, IndexError):
+        return there
+    return torch.as_tensor(moved) if moved.shape == there.shape else there
+
+
+_Reach: TypeAlias = Callable[[Replay, Node, Node, int], Tensor]
+_REACHED: WeakKeyDictionary[Replay, dict[tuple[str, Node, Node, int], Tensor]] = WeakKeyDictionary()
+
+
+def _kept(measure: _Reach) -> _Reach:
+    """Measure each pair of nodes of a replay once: several facts ask for it, and it never changes."""
+
+    @functools.wraps(measure)
+    def once(replay: Replay, source: Node, target: Node, axis: int) -> Tensor:
+        known = _REACHED.setdefault(replay, {})
+        key = (measure.__name__, source, target, axis)
+        if key not in known:
+            known[key] = measure(replay, source, target, axis)
+        return known[key]
+
+    return once
+
+
+@_kept
 def influence_codes(replay: Replay, source: Node, target: Node, axis: int) -> Tensor:
     """Tell which slices along `axis` of `source` reach each element of `target`, as bits.
 
@@ -201,13 +252,14 @@ def influence_codes(replay: Replay, source: Node, target: Node, axis: int) -> Te
             if not bool(chosen.any()):
                 continue
             chosen = chosen.to(at.dtype).view([n if a == axis else 1 for a in range(at.dim())])
-            (moved,) = replay.run([target], {source: at + 1e-3 * weight * chosen})
+            moved = _moved(replay, target, there, {source: at + 1e-3 * weight * chosen})
             changed = (moved - there).abs() > 1e-12 * there.abs().clamp(min=1.0)
             changed &= torch.isfinite(moved)
             code |= changed.long() << (2 * bit + (1 - value))
     return code
 
 
+@_kept
 def dominant_index(replay: Replay, source: Node, target: Node, axis: int) -> Tensor:
     """Return for each element of `target` the slice along `axis` of `source` that moves it most.
 
@@ -223,7 +275,7 @@ def dominant_index(replay: Replay, source: Node, target: Node, axis: int) -> Ten
         moved_in = at.clone()
         # The same push for every slice: with another one each, equal shares would look unequal.
         moved_in.select(axis, n).add_(1e-4 * weight.select(axis, 0))
-        (moved,) = replay.run([target], {source: moved_in})
+        moved = _moved(replay, target, there, {source: moved_in})
         change = torch.nan_to_num((moved - there).abs())
         # A tie (pooling) goes to the first slice: rounding must not decide.
         better = change > best * (1 + 1e-6) + 1e-14
@@ -251,9 +303,19 @@ def mostly_varies_along(values: Tensor, axis: int) -> bool:
 
 def varies_along(values: Tensor, axis: int) -> bool:
     """Return whether `values` (-1: unknown) changes along `axis` anywhere."""
-    first = values.movedim(axis, 0)
-    known = first >= 0
+    count = values.shape[axis]
+    if count < 2 or not values.numel():
+        return False
+    first, second = values.select(axis, 0), values.select(axis, 1)
+    if bool(((first != second) & (first >= 0) & (second >= 0)).any()):
+        return True
+    one, other = values.narrow(axis, 0, count - 1), values.narrow(axis, 1, count - 1)
+    if not bool((one != other).any()):
+        return False
+    known = values >= 0
+    if bool(known.all()):
+        return True
     big = torch.iinfo(values.dtype).max
-    low = first.where(known, torch.full_like(first, big)).amin(0)
-    high = first.where(known, torch.full_like(first, -1)).amax(0)
-    return bool(((high > low) & (high >= 0)).any()) if first.numel() else False
+    low = values.where(known, torch.full_like(values, big)).amin(axis)
+    high = values.amax(axis)
+    return bool(((high > low) & (high >= 0)).any())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -11,6 +11,18 @@ from mha_lint.targets.infer.vocabulary import Role
 from mha_lint.targets.slots import BuildExpression
 from mha_lint.targets.subject import Subject
 from mha_lint.targets.tensors import tensors_in
+
+STAYING = (
+    None,
+    Role.COUNT,
+    Role.WINDOW,
+    Role.PATCH,
+    Role.CHUNK,
+    Role.GROUPS,
+    Role.VOCABULARY,
+    Role.CLASSES,
+)
+"""Roles of numbers that a tensor may have an axis of, and that stay when sizes change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +37,10 @@ class Sizes:
     own_head_dim: int | None = None
     grid: tuple[int, int, int] | None = None
     """(length, height, width) of a grid whose sides are passed as ints."""
+    fixed: frozenset[int] = frozenset()
+    """Numbers of the construction that stay: of queries, of slots, of windows."""
+    shared: tuple[int, ...] = ()
+    """Lengths that several tensors of the call have: they may differ in another call."""
 
     @property
     def head_dim(self) -> int | None:
@@ -76,7 +92,19 @@ def read_sizes(subject: Subject, expression: BuildExpression) -> Sizes:
         ((n, a, b) for a, b in itertools.pairwise(sides) for n in sorted(lengths) if a * b == n),
         None,
     )
-    return Sizes(width, heads, kv_heads, tuple(sorted(lengths)), batch, own, grid)
+    sizes = Sizes(width, heads, kv_heads, tuple(sorted(lengths)), batch, own, grid)
+    fixed = frozenset(
+        s.value
+        for s in expression.slots
+        if s.role in STAYING or (s.role in (Role.LENGTH, Role.SOURCE) and s.value not in lengths)
+    )
+    return replace(sizes, fixed=fixed, shared=_shared(tensors, lengths))
+
+
+def _shared(tensors: list[torch.Tensor], lengths: set[int]) -> tuple[int, ...]:
+    """Return the lengths that more than one tensor of three or more axes has in front of its last."""
+    whole = [t for t in tensors if t.dim() == 3 and t.is_floating_point()]
+    return tuple(sorted(n for n in lengths if sum(n in t.shape[:2] for t in whole) > 1))
 
 
 def batch_of(tensors: list[torch.Tensor]) -> tuple[int, int]:

@@ -154,7 +154,7 @@ def _replacements() -> list[tuple[Any, str, Any]]:
 
     def refuse(what: str) -> Callable[..., NoReturn]:
         def refused(*_args: object, **_kwargs: object) -> NoReturn:
-            raise ForbiddenError(f"mha-lint does not {what} while it loads a target")
+            raise ForbiddenError(f"mha-lint does not {what} for the code that it checks")
 
         return refused
 

@@ -21,7 +21,7 @@ from mha_lint.targets.missing import StubFinder
 from mha_lint.targets.session import Session, describe
 from mha_lint.targets.source import Source, SourceError, read_source
 from mha_lint.targets.stubs import Missing
-from mha_lint.targets.toplevel import definitions_only, works_at_top_level
+from mha_lint.targets.toplevel import definitions_only, making, works_at_top_level
 
 PROTECTED = frozenset({"torch", "numpy", "mha_lint", "pytest", "_pytest"})
 """Installed packages that a file of the user never shadows."""
@@ -48,17 +48,23 @@ class LazyPackage(ModuleType):
         except ModuleNotFoundError as error:
             if error.name != f"{self.__name__}.{name}":
                 raise
-        self._mha_lint_pending = None
         init, session = pending
-        if init.is_file():
-            self.__file__ = str(init)
-            try:
-                UserLoader(self.__name__, init, session).exec_module(self)
-            except Exception as error:
-                session.note(f"{init.name} of package {self.__name__} failed: {describe(error)}")
+        try:
+            self.fill()
+        except Exception as error:
+            session.note(f"{init.name} of package {self.__name__} failed: {describe(error)}")
         if name in self.__dict__:
             return self.__dict__[name]
         raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+
+    def fill(self) -> None:
+        """Run ``__init__``, unless it ran already; whatever it raises is passed on."""
+        pending = self._mha_lint_pending
+        self._mha_lint_pending = None
+        if pending is not None and pending[0].is_file():
+            init, session = pending
+            self.__file__ = str(init)
+            UserLoader(self.__name__, init, session).exec_module(self)
 
 
 class UserLoader(importlib.abc.Loader):
@@ -105,7 +111,9 @@ class UserLoader(importlib.abc.Loader):
             if isinstance(statement, ast.ImportFrom) and statement.module == "__future__":
                 for alias in statement.names:
                     flags |= getattr(__future__, alias.name).compiler_flag
-        for statement in definitions_only(source.tree, self.session.wanted):
+        chosen = definitions_only(source.tree, self.session.wanted)
+        self._make_on_demand(source, module, flags, {ast.dump(s) for s in chosen})
+        for statement in chosen:
             part = ast.Module([statement], [])
             try:
                 exec(self._compile(part, source, flags), module.__dict__)
@@ -117,6 +125,27 @@ class UserLoader(importlib.abc.Loader):
                     raise
                 self._skipped(statement, error)
 
+    def _make_on_demand(
+        self, source: Source, module: ModuleType, flags: int, done: set[str]
+    ) -> None:
+        """Run an assignment that was left out when another file asks for the name that it makes."""
+        if any(
+            isinstance(s, ast.FunctionDef) and s.name == "__getattr__" for s in source.tree.body
+        ):
+            return
+
+        def made(name: str) -> Any:
+            for statement in making(source.tree, name) if not name.startswith("__") else ():
+                key = ast.dump(statement)
+                if key not in done:
+                    done.add(key)
+                    exec(self._compile(ast.Module([statement], []), source, flags), module.__dict__)
+            if name in module.__dict__:
+                return module.__dict__[name]
+            raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
+
+        module.__dict__["__getattr__"] = made
+
     def _tolerated(self, statement: ast.stmt, error: Exception, module: ModuleType) -> bool:
         if isinstance(statement, ast.Import | ast.ImportFrom):
             if not self.session.tolerant:
@@ -124,7 +153,13 @@ class UserLoader(importlib.abc.Loader):
             for alias in statement.names:
                 name = alias.asname or alias.name.partition(".")[0]
                 if name not in module.__dict__ and name != "*":
-                    module.__dict__[name] = Missing(alias.name, self.session.state)
+                    why = describe(error)
+                    full = (
+                        f"{statement.module}.{alias.name}"
+                        if isinstance(statement, ast.ImportFrom) and statement.module
+                        else alias.name
+                    )
+                    module.__dict__[name] = Missing(full, self.session.state, why)
         elif isinstance(error, ImportError) and not self.session.tolerant:
             return False
         self._skipped(statement, error)

@@ -126,6 +126,8 @@ def _run(source: Source, way: _Way, session: Session) -> ModuleType:
     module = util.module_from_spec(spec)
     session.adopt(way.name, module)
     spec.loader.exec_module(module)
+    if isinstance(module, LazyPackage):
+        module.fill()
     fill_failed_globals(module, source, session)
     session.default_dtype = torch.get_default_dtype()
     session.state.loading = False

@@ -41,6 +41,10 @@ class StageError(Exception):
         self.error = error
 
 
+class ClassGivenError(TypeError):
+    """A --build expression names the class in place of building it."""
+
+
 @dataclass(frozen=True, slots=True)
 class FileMaker(Maker):
     """Makes subjects from recipes in one loaded file."""
@@ -84,6 +88,8 @@ class FileMaker(Maker):
             torch.manual_seed(SEED)
             with _visible_uninitialised_memory():
                 module = eval(_compiled(expression, "eval"), namespace)
+            if isinstance(module, type):
+                raise ClassGivenError(f"{expression} is the class itself, not a module of it")
             if not callable(module):
                 raise TypeError(f"{expression} made a {type(module).__name__}, not a module")
             return module, _in_eval_mode(module) if isinstance(module, nn.Module) else ()
@@ -124,6 +130,8 @@ class FileMaker(Maker):
             maker=self,
         )
         run_once(subject)
+        skipped = dict.fromkeys(self.loaded.session.state.skipped)
+        subject.notes += tuple(f"{name}(...) does nothing: it is not installed" for name in skipped)
         return subject
 
     def resized(self, subject: Subject) -> Iterator[Subject]:

@@ -65,14 +65,17 @@ def _badness(now: Sizes, change: Change) -> tuple[int, ...]:
     if now.own_head_dim is not None:
         head_dim = int(now.own_head_dim * change.factor)
     old_head_dim = now.head_dim or 0
-    numbers = [heads, head_dim, wide, now.batch, *change.lengths]
+    numbers = [heads, head_dim, wide, now.batch, *change.lengths, *now.fixed]
     collisions = len(numbers) - len(set(numbers))
     collisions += sum(n % heads == 0 for n in change.lengths) if heads > 1 else 3
     collisions += head_dim == old_head_dim
+    kv_heads = kv_heads_for(now, change.heads)
+    if now.kv_heads and kv_heads:
+        collisions += wide * now.kv_heads == now.width * kv_heads  # width per key/value head
     odd = 0
     for power in (2, 4, 8):
         odd += old_head_dim % power == 0 and head_dim % power != 0
-    unlike_kv = bool(now.kv_heads) and kv_heads_for(now, change.heads) is None
+    unlike_kv = bool(now.kv_heads) and kv_heads is None
     tiny = head_dim < 4 or wide < now.width // 2 or wide > 3 * now.width
     return (int(unlike_kv), int(tiny), odd > 1, collisions, odd, wide)
 
@@ -90,13 +93,30 @@ def kv_heads_for(now: Sizes, heads: int | None) -> int | None:
     return same if same in proper else proper[-1]
 
 
+def of_keys(now: Sizes, change: Change, head_dim: int | None) -> dict[int, int]:
+    """Return other lengths for what is attended to, where several tensors share one length."""
+    width = int(now.width * change.factor) if now.width is not None else 0
+    taken = {*change.lengths, *now.lengths, *now.fixed, now.batch, now.width, width}
+    taken |= {now.heads, change.heads, head_dim}
+    found: dict[int, int] = {}
+    for old, new in zip(now.lengths, change.lengths, strict=True):
+        if old not in now.shared:
+            continue
+        other = new + 1
+        while other in taken or (change.heads and change.heads > 1 and other % change.heads == 0):
+            other += 1
+        taken.add(other)
+        found[old] = other
+    return found
+
+
 def _longer(
     now: Sizes, width: int = 0, heads: int | None = None, *, doubled: bool = False
 ) -> tuple[int, ...]:
     """Return new lengths, in the order of the old ones, that coincide with nothing else."""
     if doubled:
         return tuple(2 * n for n in now.lengths)
-    taken = {width, heads, now.batch, now.width, now.heads}
+    taken = {width, heads, now.batch, now.width, now.heads, *now.fixed}
     if heads:
         taken |= {width // heads}
     found: list[int] = []

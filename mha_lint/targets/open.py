@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import difflib
 import importlib
 import re
 import sys
@@ -17,16 +18,25 @@ from torch import nn
 from mha_lint.model.report import NotChecked
 from mha_lint.model.source import Span
 from mha_lint.model.target import TargetSpec
-from mha_lint.targets.failures import error_text, flags, not_made, same_at_every_size
+from mha_lint.targets.failures import (
+    error_text,
+    flags,
+    not_made,
+    same_at_every_size,
+    too_slow,
+    with_trace,
+)
 from mha_lint.targets.imports import read_imports
+from mha_lint.targets.infer.chance import breaks_when_longer, fails_at_any_size
 from mha_lint.targets.infer.search import Outcome, Search
+from mha_lint.targets.lively import livelier
 from mha_lint.targets.load import Loaded, load_file, load_module
 from mha_lint.targets.make import FileMaker, StageError
 from mha_lint.targets.scan import scan_source
 from mha_lint.targets.session import describe
 from mha_lint.targets.shrink import is_heavy, shrunk
 from mha_lint.targets.source import Source, SourceError, read_source
-from mha_lint.targets.subject import Recipe, Subject
+from mha_lint.targets.subject import How, Recipe, Subject
 from mha_lint.targets.symbolic import apart
 from mha_lint.targets.timelimit import TimeLimitError, time_limit
 from mha_lint.targets.usage import Usage, find_usages
@@ -76,6 +86,20 @@ class _Opener:
     source: Source
 
     def open(self) -> Subject | NotChecked:
+        """Return what runs, unless it does so only at the one length that was chosen for it."""
+        found = self._opened()
+        if isinstance(found, NotChecked):
+            return found
+        error = breaks_when_longer(self.maker, found)
+        if error is None:
+            return found
+        failure = StageError("call", error)
+        told = not_made(self.maker, failure, found.build, found.call, certain=True)
+        words = told.problem.message if told.problem is not None else ""
+        reason = f"calling {found.build} with ({found.call}) works at this length only: {words}"
+        return dataclasses.replace(told, reason=reason)
+
+    def _opened(self) -> Subject | NotChecked:
         """Try what was stated, else what the user's code shows, else what can be inferred."""
         spec = self.spec
         if spec.build is not None and spec.call is not None:
@@ -102,7 +126,7 @@ class _Opener:
             return used
         for usage in [u for u in usages if u.call is None][:3]:
             if usage.build != name:
-                found = self._searched(made, name, build=usage.build, how="usage")
+                found = self._searched(made, name, build=usage.build, how="built")
                 if isinstance(found, Subject):
                     return found
         return self._searched(made, name)
@@ -119,7 +143,9 @@ class _Opener:
                         f"{name} could not be defined: {describe(failed)}", "", error_text(failed)
                     )
                 where = self.spec.path or self.spec.module
-                return NotChecked(f"{where} has no class or function {name}")
+                near = difflib.get_close_matches(part, dir(value), n=2, cutoff=0.7)
+                hint = f"did you mean {' or '.join(near)}?" if near else ""
+                return NotChecked(f"{where} has no class or function {name}", hint)
         return value
 
     def _look_where_defined(self, made: Any) -> None:
@@ -149,7 +175,7 @@ class _Opener:
     def _used(self, usages: list[Usage]) -> Subject | NotChecked | None:
         """Return the first usage that runs, the other calls of the same construction noted.
 
-        When none runs and the file's own one breaks on a width, that is the answer.
+        When none runs and the file's own one breaks on a width or a layout, that is the answer.
         """
         broken: NotChecked | None = None
         for usage in usages[:MOST_USAGES]:
@@ -162,7 +188,8 @@ class _Opener:
                 except StageError as failure:
                     if broken is None and usage.own and not usage.doubtful:
                         told = not_made(self.maker, failure, usage.build, call, certain=True)
-                        broken = told if told.problem is not None else None
+                        sure = fails_at_any_size(failure.error, self.loaded.home) is not None
+                        broken = told if told.problem is not None or sure else None
                     continue
                 others = dict.fromkeys(u.call for u in usages if u.build == usage.build and u.call)
                 subject.other_calls = tuple(c for c in others if c != call)
@@ -191,7 +218,7 @@ class _Opener:
         *,
         build: str | None = None,
         call: str | None = None,
-        how: str = "inferred",
+        how: How = "inferred",
     ) -> Subject | NotChecked:
         search = Search(self.maker, made, name, self.deadline, build=build, call=call)
         if build is None and not isinstance(made, type):
@@ -200,8 +227,10 @@ class _Opener:
         if outcome.subject is None:
             return self._not_found(outcome, name)
         subject = outcome.subject
-        if how == "usage":
-            subject.recipe = dataclasses.replace(subject.recipe, how="usage")
+        if how == "built":
+            subject.recipe = dataclasses.replace(subject.recipe, how=how)
+        if build is None and self.spec.build is None:
+            subject = livelier(self.maker, subject)
         if self.spec.build is None and self.spec.call is None and is_heavy(subject):
             return shrunk(self.maker, subject)
         return subject
@@ -212,9 +241,11 @@ class _Opener:
         return not any(c.qualname == name and c.kind == "function" for c in candidates)
 
     def _not_found(self, outcome: Outcome, name: str) -> NotChecked:
+        if outcome.failure is None and outcome.seconds:
+            return too_slow(self.maker, outcome.build, outcome.call, outcome.seconds)
         if outcome.failure is None:
-            return NotChecked(f"{name} could not be built", flags(name, "..."))
-        certain = self.spec.build is not None
+            return NotChecked(f"{name} could not be built", flags(f"{name}(...)", "..."))
+        certain = self.spec.build is not None or outcome.certain
         told = not_made(
             self.maker,
             outcome.failure,
@@ -227,7 +258,9 @@ class _Opener:
             problem = same_at_every_size(outcome.first_errors, self.loaded.home)
             if problem is not None:
                 return dataclasses.replace(told, problem=problem, hint=problem.help)
-        return told
+        if outcome.certain:
+            return told
+        return with_trace(told, self.maker, outcome.failure, outcome.build)
 
 
 def _names_in(spec: TargetSpec) -> frozenset[str]:

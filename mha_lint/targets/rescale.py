@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from mha_lint.targets.words import words
@@ -12,6 +13,8 @@ MAKERS = words(
     new_ones"""
 )
 """Calls whose integers are the axes of a tensor."""
+RANDOM = words("randn rand normal")
+"""Those that make data, not masks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +22,9 @@ class NewSizes:
     """Old value -> new value, by what it is. A value that is in none of them stays.
 
     ``halves``: half a head_dim, as rotary tables have it. ``batch``: stays on a first axis.
+    ``untied``: sizes that are equal by chance are told apart by where they stand, so (T_q, T_k)
+    is a mask. ``keys``: lengths of what is attended to, where they part from those of the
+    first argument.
     """
 
     widths: dict[int, int] = field(default_factory=dict)
@@ -26,30 +32,62 @@ class NewSizes:
     lengths: dict[int, int] = field(default_factory=dict)
     halves: dict[int, int] = field(default_factory=dict)
     batch: int = 0
+    untied: bool = False
+    keys: dict[int, int] = field(default_factory=dict)
 
-    def on_axis(self, value: int, axis: int, rank: int) -> int:
-        """Return the new length of one axis of a tensor of `rank` axes."""
+    def on_axis(self, axis: int, shape: Sequence[int | None], *, random: bool, later: bool) -> int:
+        """Return the new length of one axis of a tensor of `shape` (None: not written out).
+
+        `random`: the tensor holds random numbers, `later`: it stands behind another argument.
+        """
+        value, rank = shape[axis], len(shape)
+        assert value is not None
+        of_keys = {**self.lengths, **self.keys}
+        along = of_keys if later else self.lengths
+        if self.untied and axis >= rank - 2 and self._is_mask(shape, random=random):
+            return (of_keys if axis == rank - 1 else self.lengths)[value]
         if axis == 0 and rank > 1:
-            return value if value == self.batch else self.lengths.get(value, value)
+            return value if value == self.batch else along.get(value, value)
         if axis == rank - 1:
-            order: tuple[dict[int, int], ...] = (self.widths, self.lengths, self.halves)
+            order: tuple[dict[int, int], ...] = (self.widths, along, self.halves)
         elif rank >= 4 and axis == 1:
-            order = (self.heads, self.widths, self.lengths)
+            order = (self.heads, self.widths, along)
         else:
-            order = (self.lengths, self.widths, self.heads)
+            order = (along, self.widths, self.heads)
         return next((known[value] for known in order if value in known), value)
+
+    def _is_mask(self, shape: Sequence[int | None], *, random: bool) -> bool:
+        """Return whether both of the last two axes count positions."""
+        if len(shape) < 2 or not {shape[-1], shape[-2]} <= set(self.lengths):
+            return False
+        return not random or (len(shape) > 3 and shape[-1] == shape[-2])
 
 
 def rescale_call(arguments: str, sizes: NewSizes) -> str:
     """Return call arguments with every size replaced that `sizes` knows."""
     call = ast.parse(f"f({arguments})", mode="eval").body
-    result = _Rescaler(sizes).visit(call)
-    return ast.unparse(ast.fix_missing_locations(result))[2:-1]
+    assert isinstance(call, ast.Call)
+    rescaler = _Rescaler(sizes)
+    call.args = [rescaler.argument(a) for a in call.args]
+    for keyword in call.keywords:
+        keyword.value = rescaler.argument(keyword.value)
+    return ast.unparse(ast.fix_missing_locations(call))[2:-1]
 
 
 class _Rescaler(ast.NodeTransformer):
+    """``later``: a tensor of three or more axes has been made for an argument before."""
+
     def __init__(self, sizes: NewSizes) -> None:
         self.sizes = sizes
+        self.later = False
+        self._made = False
+
+    def argument(self, argument: ast.expr) -> ast.expr:
+        """Return one argument of the call, rescaled."""
+        result = self.visit(argument)
+        assert isinstance(result, ast.expr)
+        self.later = self._made
+        return result
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         name = getattr(node.func, "attr", getattr(node.func, "id", ""))
@@ -72,20 +110,23 @@ class _Rescaler(ast.NodeTransformer):
         if name == "randint":
             start = next((i for i, a in enumerate(node.args) if isinstance(a, ast.Tuple)), 0)
         axes = node.args[start:]
+        random = name in RANDOM
         if axes and isinstance(axes[0], ast.Tuple | ast.List):
-            node.args[start] = type(axes[0])(self._axes(axes[0].elts), ast.Load())
+            node.args[start] = type(axes[0])(self._axes(axes[0].elts, random), ast.Load())
         else:
-            node.args[start:] = self._axes(axes)
+            node.args[start:] = self._axes(axes, random)
 
-    def _axes(self, axes: list[ast.expr]) -> list[ast.expr]:
-        return [self._axis(axis, index, len(axes)) for index, axis in enumerate(axes)]
-
-    def _axis(self, axis: ast.expr, index: int, rank: int) -> ast.expr:
-        if isinstance(axis, ast.Constant) and type(axis.value) is int:
-            return ast.Constant(self.sizes.on_axis(axis.value, index, rank))
-        result = self.visit(axis)
-        assert isinstance(result, ast.expr)
-        return result
+    def _axes(self, axes: list[ast.expr], random: bool) -> list[ast.expr]:
+        shape = [_whole(axis) for axis in axes]
+        self._made = self._made or len(shape) > 2
+        found: list[ast.expr] = []
+        for index, axis in enumerate(axes):
+            if shape[index] is None:
+                found.append(self.visit(axis))
+                continue
+            new = self.sizes.on_axis(index, shape, random=random, later=self.later)
+            found.append(ast.Constant(new))
+        return found
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
         """Keep ``[True] * 4 + [False] * 2`` as long as the new length: the last part grows."""
@@ -123,7 +164,13 @@ class _Rescaler(ast.NodeTransformer):
 
 
 def _is_whole(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and type(node.value) is int
+    return _whole(node) is not None
+
+
+def _whole(node: ast.expr) -> int | None:
+    """Return the integer that is written there, else None."""
+    value = node.value if isinstance(node, ast.Constant) else None
+    return value if type(value) is int else None
 
 
 def _is_number(node: ast.expr) -> bool:

@@ -7,13 +7,14 @@ head_dim, length, width and batch are all different, and heads do not divide the
 
 from __future__ import annotations
 
+import enum
 import itertools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from mha_lint.targets.current_sizes import Sizes, build_expression, read_sizes
 from mha_lint.targets.infer.vocabulary import Role
-from mha_lint.targets.new_sizes import Change, changes, kv_heads_for
+from mha_lint.targets.new_sizes import Change, changes, kv_heads_for, of_keys
 from mha_lint.targets.rescale import NewSizes, rescale_call
 from mha_lint.targets.slots import BuildExpression, Slot
 from mha_lint.targets.subject import Recipe, Subject
@@ -24,33 +25,53 @@ if TYPE_CHECKING:
 
 
 MOST_TRIES = 28
+MOST_FAILURES = 2
+"""So often may a call fail with equal sizes told apart before they are left equal."""
 SECONDS = 5.0
 
 
+class Ties(enum.IntEnum):
+    """Which sizes that are equal stay equal, the freest first."""
+
+    NONE = 0
+    QUERIES_AND_KEYS = 1
+    ALL = 2
+
+
 def resized(maker: FileMaker, subject: Subject) -> Iterator[Subject]:
-    """Yield `subject` at other sizes that run, the most thorough change first."""
+    """Yield `subject` at other sizes that run, the most thorough change first.
+
+    Sizes that are equal by chance change apart where the call still runs then.
+    """
     expression = build_expression(subject)
     now = read_sizes(subject, expression)
     seen: set[tuple[str, str]] = {(subject.build, subject.call)}
-    for tried, change in enumerate(itertools.islice(changes(now), 3 * MOST_TRIES)):
-        if tried >= MOST_TRIES:
+    failures = dict.fromkeys(Ties, 0)
+    tries = 0
+    wanted = itertools.islice(changes(now), 3 * MOST_TRIES)
+    for change, ties in itertools.product(wanted, Ties):
+        if tries >= MOST_TRIES:
             return
-        recipe = _recipe(subject, expression, now, change)
+        if ties is not Ties.ALL and failures[ties] >= MOST_FAILURES:
+            continue
+        recipe = _recipe(subject, expression, now, change, ties)
         if recipe is None or (recipe.build, recipe.call) in seen:
             continue
         seen.add((recipe.build, recipe.call))
+        tries += 1
         try:
             with time_limit(SECONDS):
                 made = maker.make(recipe)
         except TimeLimitError:
             return
         except Exception:  # sizes that the user's code does not take
+            failures[ties] += 1
             continue
         yield made
 
 
 def _recipe(
-    subject: Subject, expression: BuildExpression, now: Sizes, change: Change
+    subject: Subject, expression: BuildExpression, now: Sizes, change: Change, ties: Ties
 ) -> Recipe | None:
     values: dict[Slot, int] = {}
     lengths = dict(zip(now.lengths, change.lengths, strict=True))
@@ -87,8 +108,10 @@ def _recipe(
     halves = {}
     if now.head_dim and new_head_dim and now.head_dim % 2 == 0 and new_head_dim % 2 == 0:
         halves[now.head_dim // 2] = new_head_dim // 2
-    batch = 0 if now.batch in now.lengths else now.batch
-    sizes = NewSizes(widths, heads, lengths, halves, batch)
+    untied = ties is not Ties.ALL
+    batch = 0 if now.batch in now.lengths and not untied else now.batch
+    keys = of_keys(now, change, new_head_dim) if ties is Ties.NONE else {}
+    sizes = NewSizes(widths, heads, lengths, halves, batch, untied, keys)
     call = rescale_call(subject.call, sizes)
     build = expression.with_values(values)
     if subject.build in call and subject.build != build:

@@ -17,11 +17,13 @@ from mha_lint.targets.scan import scan_source
 from mha_lint.targets.source import Source, SourceError, read_source
 from mha_lint.targets.words import words
 
+PYTHON_ENDINGS = (".py", ".pyw")
 SKIPPED_FOLDERS = words(
     """__pycache__ node_modules build dist site-packages venv env virtualenv __pypackages__ wheels
     buck-out _build bower_components"""
 )
 MODULE_TARGET = re.compile(r"(?P<module>[A-Za-z_]\w*(\.[A-Za-z_]\w*)*):(?P<name>[A-Za-z_][\w.]*)")
+ONE_COLON = re.compile(r"(?P<file>.+\.pyw?):(?P<name>[A-Za-z_][\w.]*)")
 DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 
 
@@ -41,12 +43,17 @@ def parse_target(text: str, *, cwd: str) -> TargetSpec | NotChecked:
             return NotChecked(reason, f"write {place.rstrip('/')}/FILE.py::{name}", target=text)
         return TargetSpec(text=text, path=place, stated=False)
     if file.is_file():
+        if file.suffix not in PYTHON_ENDINGS:
+            return _not_python(text, place, file.suffix)
         return TargetSpec(
             text=text,
             path=place,
             qualname=name.replace("::", ".") or None,
             stated=bool(separator),
         )
+    if not separator and (match := ONE_COLON.fullmatch(text)) is not None:
+        hint = f"two colons: {match['file']}::{match['name']}"
+        return NotChecked(f"no such file: {place}", hint, target=text)
     if not separator and (match := MODULE_TARGET.fullmatch(text)) is not None:
         return _module(text, match["module"], match["name"], cwd)
     if not separator and DOTTED.fullmatch(text) and not text.endswith((".py", ".ipynb", ".json")):
@@ -54,6 +61,15 @@ def parse_target(text: str, *, cwd: str) -> TargetSpec | NotChecked:
         if found is not None:
             return TargetSpec(text=text, path=_relative(found, cwd), stated=False)
     return NotChecked(f"no such file: {place}", _similar_file(file), target=text)
+
+
+def _not_python(text: str, place: str, ending: str) -> NotChecked:
+    """Return why a file that the user names is not read, rather than finding nothing in it."""
+    if ending == ".ipynb":
+        reason, hint = "notebooks are not read yet", "export it: jupyter nbconvert --to script"
+        return NotChecked(f"{place}: {reason}", f"{hint} {place}", target=text)
+    reason = f"{place} is not a Python file"
+    return NotChecked(reason, "name a file that ends in .py, or a folder", target=text)
 
 
 def expand(specs: Iterable[TargetSpec], *, cwd: str) -> list[TargetSpec | NotChecked]:
@@ -69,6 +85,8 @@ def expand(specs: Iterable[TargetSpec], *, cwd: str) -> list[TargetSpec | NotChe
             found.append(spec)
         elif Path(cwd, spec.path).is_dir():
             found += _folder(spec, cwd)
+        elif Path(spec.path).suffix not in PYTHON_ENDINGS:  # one of the configuration
+            found.append(_not_python(spec.text, spec.path, Path(spec.path).suffix))
         elif spec.qualname is not None:
             found.append(_named(spec, cwd))
         elif spec.build is not None:
@@ -171,6 +189,14 @@ def _named(spec: TargetSpec, cwd: str) -> TargetSpec | NotChecked:
         source = _read(spec, cwd)
     except SourceError as error:
         return NotChecked(error.reason, error.hint, target=spec.text)
+    method = _method(source, spec.qualname)
+    if method is not None:
+        owner, name = method
+        return NotChecked(
+            f"{owner}.{name} is a method, and a target is a class or a function",
+            f"name the class: {spec.path}::{owner}",
+            target=spec.text,
+        )
     names = bound_names(source)
     if names is None or spec.qualname in names or spec.qualname.partition(".")[0] in names:
         return dataclasses.replace(spec, line=_line(source, spec.qualname))
@@ -179,6 +205,22 @@ def _named(spec: TargetSpec, cwd: str) -> TargetSpec | NotChecked:
         _similar_name(source, spec.qualname, names),
         target=spec.text,
     )
+
+
+def _method(source: Source, qualname: str) -> tuple[str, str] | None:
+    """Return class and name where `qualname` is a method (no static one) of a class."""
+    owner, _, name = qualname.rpartition(".")
+    body: list[ast.stmt] = source.tree.body
+    for part in owner.split("."):
+        found = [n for n in body if isinstance(n, ast.ClassDef) and n.name == part]
+        if not found:
+            return None
+        body = found[-1].body
+    for node in body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name:
+            static = any(getattr(d, "id", "") == "staticmethod" for d in node.decorator_list)
+            return None if static else (owner, name)
+    return None
 
 
 def _read(spec: TargetSpec, cwd: str) -> Source:
@@ -216,13 +258,13 @@ def _similar_name(source: Source, wanted: str, names: set[str]) -> str:
 def _similar_file(file: Path) -> str:
     if not file.parent.is_dir():
         return ""
-    names = [
-        p.name
-        for p in file.parent.iterdir()
+    stems = {
+        p.stem if p.suffix == ".py" else p.name: p.name
+        for p in sorted(file.parent.iterdir())
         if p.suffix == ".py" or (p.is_dir() and not file.suffix)
-    ]
-    close = difflib.get_close_matches(file.name, sorted(names), n=2, cutoff=0.6)
-    return f"did you mean {' or '.join(close)}?" if close else ""
+    }
+    close = difflib.get_close_matches(file.stem, stems, n=2, cutoff=0.6)
+    return f"did you mean {' or '.join(stems[name] for name in close)}?" if close else ""
 
 
 def _made_by(build: str) -> str | None:

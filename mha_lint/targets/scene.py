@@ -26,7 +26,8 @@ _HARMLESS = words(
 @dataclass(slots=True)
 class Scene:
     """The innermost user frame of an error. ``node``: the expression that failed; ``statement``: the
-    statement around it; ``parents``: what encloses each node; ``inner``: torch frames inside it.
+    statement around it; ``parents``: what encloses each node; ``inner``: torch frames inside it;
+    ``outermost``: the first user frame, of what was called.
     """
 
     frame: FrameType
@@ -35,6 +36,7 @@ class Scene:
     statement: ast.stmt
     parents: dict[int, ast.AST]
     inner: list[FrameType]
+    outermost: FrameType
 
     def value(self, node: ast.AST | None) -> Any:
         """Evaluate an expression that has no effects; None where it has any, or fails."""
@@ -93,12 +95,14 @@ class Scene:
 def scene_of(error: BaseException, home: str = "") -> Scene | None:
     """Return the innermost frame of the user in the traceback of `error`, or None."""
     best: TracebackType | None = None
+    first: TracebackType | None = None
     trace = error.__traceback__
     while trace is not None:
         if is_user_file(trace.tb_frame.f_code.co_filename, home):
             best = trace
+            first = first or trace
         trace = trace.tb_next
-    if best is None:
+    if best is None or first is None:
         return None
     frame = best.tb_frame
     path = frame.f_code.co_filename
@@ -132,7 +136,7 @@ def scene_of(error: BaseException, home: str = "") -> Scene | None:
         inner.append(trace.tb_frame)
         trace = trace.tb_next
     span = Span(path, line, column + 1, end_line, end_column + 1)
-    return Scene(frame, span, node, statement, parents, inner)
+    return Scene(frame, span, node, statement, parents, inner, first.tb_frame)
 
 
 def _is_harmless(node: ast.expr) -> bool:

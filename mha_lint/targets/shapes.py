@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from mha_lint.model.target import ShapeProblem
+from mha_lint.model.target import ShapeProblem, Translation
 from mha_lint.targets.scene import Scene, scene_of
 from mha_lint.targets.widths.checks import checkpoint, own_check, torch_multihead
+from mha_lint.targets.widths.layout import crossed, scattered, unturned
 from mha_lint.targets.widths.products import linear, operands, residual
 from mha_lint.targets.widths.splits import invalid_view, unflattened
 
@@ -20,6 +21,7 @@ _EXPLANATIONS: tuple[Callable[[Scene, BaseException, str], ShapeProblem | None],
     invalid_view,
     unflattened,
     linear,
+    unturned,
     operands,
     residual,
     checkpoint,
@@ -40,3 +42,12 @@ def explain_shape_error(error: BaseException, home: str = "") -> ShapeProblem | 
         if problem is not None:
             return problem
     return None
+
+
+def translate_error(error: BaseException, home: str = "") -> Translation | None:
+    """Return what `error` means where torch's words are about strides and batches, else None."""
+    scene = scene_of(error, home)
+    if scene is None:
+        return None
+    message = str(error)
+    return scattered(scene, error, message) or crossed(scene, error, message)

@@ -5,6 +5,8 @@ Only sizes that the user's code shows are changed this way, never those stated b
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Iterator
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -15,7 +17,7 @@ from torch import nn
 from mha_lint.targets.current_sizes import Sizes, build_expression, read_sizes
 from mha_lint.targets.infer.vocabulary import Role
 from mha_lint.targets.rescale import NewSizes, rescale_call
-from mha_lint.targets.slots import Slot
+from mha_lint.targets.slots import BuildExpression, Slot
 from mha_lint.targets.subject import Recipe, Subject
 from mha_lint.targets.tensors import tensors_in
 
@@ -28,6 +30,10 @@ MOST_SCORES = 8_000_000
 LAYERS = 2
 VOCABULARY = 101
 BATCH = 3
+SIDE = 32
+"""An image of up to this height is small."""
+PATCHES = (4, 8)
+"""Patches along a side of a smaller image."""
 
 
 def is_heavy(subject: Subject) -> bool:
@@ -71,8 +77,10 @@ def _recipes(subject: Subject) -> Iterator[Recipe]:
     expression = build_expression(subject)
     now = read_sizes(subject, expression)
     narrow = [f for f in _factors(now) if f < 1]
-    for factor in [*narrow, Fraction(1)]:
-        for lengths in (_short(now), {}):
+    for sides in _sides(expression):
+        short = {n: new for n, new in _short(now).items() if n not in sides}
+        for factor, shorter in itertools.product([*narrow, Fraction(1)], (short, {})):
+            lengths = {**shorter, **sides}
             values = {
                 slot: new
                 for slot in expression.slots
@@ -90,6 +98,35 @@ def _recipes(subject: Subject) -> Iterator[Recipe]:
             call = rescale_call(_cut_ids(subject.call, vocabulary), sizes)
             call = _smaller_batch(call, now.batch)
             yield Recipe(expression.with_values(values), call, subject.recipe.how)
+    yield from _only_smaller_images(subject, expression, now)
+
+
+def _only_smaller_images(
+    subject: Subject, expression: BuildExpression, now: Sizes
+) -> Iterator[Recipe]:
+    """Yield recipes that change nothing else: layers may be named by number."""
+    for sides in _sides(expression):
+        values = {
+            s: sides[s.value] for s in expression.slots if s.value in sides and s.role is Role.SIDE
+        }
+        call = rescale_call(subject.call, NewSizes(lengths=sides, batch=now.batch))
+        yield Recipe(expression.with_values(values), call, subject.recipe.how)
+
+
+def _sides(expression: BuildExpression) -> Iterator[dict[int, int]]:
+    """Yield smaller sides of images, a few patches long, and none at last."""
+    images = [s.value for s in expression.slots if s.role is Role.SIDE and s.value > SIDE]
+    patches = [s.value for s in expression.slots if "patch" in s.name and s.value > 1]
+    for count in PATCHES if images else ():
+        found = {}
+        for side in images:
+            step = math.lcm(*(p for p in patches if side % p == 0))
+            smaller = count * step if step > 1 else SIDE
+            if smaller < side:
+                found[side] = smaller
+        if found:
+            yield found
+    yield {}
 
 
 def _factors(now: Sizes) -> list[Fraction]:
@@ -116,7 +153,7 @@ def _smaller(slot: Slot, factor: Fraction, lengths: dict[int, int]) -> int:
             return min(slot.value, LAYERS)
         case Role.VOCABULARY:
             return min(slot.value, VOCABULARY)
-        case Role.LENGTH | Role.SOURCE:
+        case Role.LENGTH | Role.SOURCE | Role.SIDE:
             return lengths.get(slot.value, slot.value)
         case _:
             return slot.value

@@ -4,7 +4,9 @@ is missing.
 
 from __future__ import annotations
 
-from types import ModuleType
+import dis
+import sys
+from types import FrameType, ModuleType
 from typing import Any, NoReturn
 
 from torch import nn
@@ -21,6 +23,8 @@ class StubState:
         """Begin in the loading state."""
         self.loading = True
         self.stubbed: list[str] = []
+        self.skipped: list[str] = []
+        """What was called for its effect alone, and did nothing."""
 
 
 class Missing:
@@ -30,16 +34,18 @@ class Missing:
     is loaded, applied as a decorator; every other use raises `MissingPackageError`.
     """
 
-    def __init__(self, name: str, state: StubState) -> None:
-        """Stand for the dotted `name`."""
+    def __init__(self, name: str, state: StubState, why: str = "") -> None:
+        """Stand for the dotted `name`; ``why``: the error of its import, if it was tried."""
         self._mha_lint_name = name
         self._mha_lint_state = state
+        self._mha_lint_why = why
 
     def __getattr__(self, name: str) -> Missing:
         """Stand for an attribute."""
         if name.startswith("__"):
             raise AttributeError(name)
-        return Missing(f"{self._mha_lint_name}.{name}", self._mha_lint_state)
+        full = f"{self._mha_lint_name}.{name}"
+        return Missing(full, self._mha_lint_state, self._mha_lint_why)
 
     def __getitem__(self, _item: object) -> Missing:
         """Stand for a parametrised annotation."""
@@ -59,10 +65,13 @@ class Missing:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Pass a decorated function through while loading; refuse afterwards."""
         if not self._mha_lint_state.loading:
+            if not self._mha_lint_why and _drops_result(sys._getframe(1)):
+                self._mha_lint_state.skipped.append(self._mha_lint_name)
+                return None  # a line that logs something: nothing depends on it
             self._refuse()
         if len(args) == 1 and not kwargs and callable(args[0]) and not isinstance(args[0], Missing):
             return args[0]  # a decorator
-        return Missing(f"{self._mha_lint_name}(...)", self._mha_lint_state)
+        return Missing(f"{self._mha_lint_name}(...)", self._mha_lint_state, self._mha_lint_why)
 
     def __bool__(self) -> bool:
         """Return False: what is missing is not there."""
@@ -74,9 +83,20 @@ class Missing:
 
     def _refuse(self) -> NoReturn:
         package = self._mha_lint_name.partition(".")[0]
+        if self._mha_lint_why:
+            raise MissingPackageError(
+                f"{self._mha_lint_name} is needed, but its import failed: {self._mha_lint_why}",
+                name=package,
+            )
         raise MissingPackageError(
             f"{self._mha_lint_name} is needed, but {package} is not installed", name=package
         )
+
+
+def _drops_result(frame: FrameType) -> bool:
+    """Tell whether `frame` is about to throw away the result of the call it makes."""
+    after = [i for i in dis.get_instructions(frame.f_code) if i.offset > frame.f_lasti]
+    return bool(after) and after[0].opname == "POP_TOP"
 
 
 class StubModule(ModuleType):

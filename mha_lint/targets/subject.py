@@ -12,7 +12,9 @@ from torch import nn
 from mha_lint.model.source import Span
 from mha_lint.model.target import TargetSpec
 
-How = Literal["stated", "usage", "inferred"]
+How = Literal["stated", "usage", "built", "inferred"]
+"""Where build and call come from: the user; the file's own use of the class; its own construction,
+called with inferred arguments; both inferred."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +35,13 @@ class Decoupled:
     """What happened when integers that merely coincide were changed independently.
 
     ``change``: "width 32 -> 48, in_width stays 32". Exactly one of ``error`` and ``subject`` is set.
+    ``doubtful``: what was changed need not be a width at all, by its name or its use.
     """
 
     change: str
     error: BaseException | None
     subject: Subject | None
+    doubtful: bool = False
 
 
 @dataclass(slots=True)

@@ -40,15 +40,25 @@ def definitions_only(tree: ast.Module, also: Iterable[str] = ()) -> list[ast.stm
     """
     kept = list(_kept(tree.body))
     wanted = _names_read(s for s in kept if not _is_assignment(s)) | set(also)
-    assignments = [s for s in kept if _is_assignment(s)]
+    chosen = set(map(id, _making(wanted, [s for s in kept if _is_assignment(s)])))
+    return [s for s in kept if not _is_assignment(s) or id(s) in chosen]
+
+
+def making(tree: ast.Module, name: str) -> list[ast.stmt]:
+    """Return the top-level assignments that make `name`, in order, with those that they read."""
+    return _making({name}, [s for s in _kept(tree.body) if _is_assignment(s)])
+
+
+def _making(names: set[str], assignments: list[ast.stmt]) -> list[ast.stmt]:
+    """Return those of `assignments` that set `names`, or what they are made of."""
+    wanted = set(names)
     chosen: set[int] = set()
     while True:
         more = [s for s in assignments if id(s) not in chosen and _targets(s) & wanted]
         if not more:
-            break
+            return [s for s in assignments if id(s) in chosen]
         chosen.update(map(id, more))
         wanted |= _names_read(more)
-    return [s for s in kept if not _is_assignment(s) or id(s) in chosen]
 
 
 def is_main_guard(statement: ast.stmt) -> bool:

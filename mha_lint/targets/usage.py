@@ -90,16 +90,23 @@ class _Reader:
         """Return the usages in the order of the file, docstrings last."""
         top = Block()
         self._run(self.source.tree.body, top)
+        wanted = self._names_of_target(top)
         for node in self.source.tree.body:
-            if isinstance(node, ast.FunctionDef) and node.name != self.name:
-                self._function(node, top)
-            elif isinstance(node, ast.ClassDef) and node.name != self.name:
-                for method in node.body:
-                    if isinstance(method, ast.FunctionDef):
-                        self._function(method, top)
+            inside = node.body if isinstance(node, ast.ClassDef) else [node]
+            if getattr(node, "name", self.name) == self.name:
+                continue
+            for function in inside:
+                if isinstance(function, ast.FunctionDef) and _mentions(function, wanted):
+                    self._function(function, top)
         if self.own:
             self._docstrings(top)
         return self.found
+
+    def _names_of_target(self, top: Block) -> set[str]:
+        """Return the names that the target, or something made with it at the top level, goes by."""
+        found = {self.name}
+        found |= {n for n, d in self.imports.names.items() if d.rpartition(".")[2] == self.name}
+        return found | {name for name, made in top.names.items() if _mentions(made, found)}
 
     def _function(self, node: ast.FunctionDef, top: Block) -> None:
         block = top.inner()
@@ -224,6 +231,14 @@ class _Reader:
                 if isinstance(node, ast.Call) and self._is_target(node.func):
                     node.func = ast.Name(self.name, ast.Load())
         return expression
+
+
+def _mentions(node: ast.AST, names: set[str]) -> bool:
+    return any(
+        (isinstance(n, ast.Name) and n.id in names)
+        or (isinstance(n, ast.Attribute) and n.attr in names)
+        for n in ast.walk(node)
+    )
 
 
 def _unplaced(expression: ast.expr) -> ast.expr:

@@ -3,7 +3,9 @@
 What: The concatenation of the heads is num_heads * v_dim wide, whatever the input's width is, and q
 and k share one head_dim. Here a merge or a split takes its size from somewhere else (the input's
 width, a constant), so that the code works only while two independent arguments happen to be equal.
-It was built again with them changed, and the call failed.
+It was built again with them changed, and the call failed. Code that fails at every size is
+reported as well where widths are the reason, or where k was not transposed, so that the channels of
+q meet the positions of k.
 
 Why: The constructor promises sizes that the forward pass cannot handle; the error appears far away,
 at the first configuration with unequal widths.

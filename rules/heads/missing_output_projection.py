@@ -103,19 +103,29 @@ def missing_output_projection(facts: SiteFacts) -> Iterator[Violation]:
         return
     unused = _owners(output.declared)
     verb = "reaches" if len(unused) == 1 else "reach"
-    width = dims.num_heads * dims.v_dim
+    model = output.model_width
+    inner = model if dims.num_heads * dims.v_dim == dims.d_model else "num_heads * v_dim"
     yield Violation(
         f"the {dims.num_heads} heads are concatenated, but no learned map mixes them"
         + (f": {' and '.join(unused)} never {verb} the output" if unused else ""),
         at=output.span or facts.info.at("merge", "value"),
         here="the heads leave here unmixed",
         why="W_O is part of the definition: without it each head writes to its own channels only",
-        help=f"return {unused[0]}(context)"
+        help=_apply(output.declared[0], facts.info.module)
         if len(unused) == 1
-        else f"self.output = nn.Linear({width}, {dims.d_model}); return self.output(context)",
+        else f"self.output = nn.Linear({inner}, {model}); return self.output(context)",
         evidence=evidence_of(facts.output_projection),
         confirm="identity: no learned map stands between the concatenated heads and the output",
     )
+
+
+def _apply(declared: str, module: str) -> str:
+    """Return how `declared` would be applied by the module that holds the heads."""
+    own = declared.removeprefix(f"{module}.") if module else declared
+    owner = own.removesuffix(".weight").removesuffix(".bias")
+    if not all(part.isidentifier() for part in owner.split(".")):
+        return f"apply {owner} to the context"
+    return f"return self.{owner}(context)" if owner != own else f"return context @ self.{own}"
 
 
 def _owners(names: tuple[str, ...]) -> tuple[str, ...]:

@@ -82,10 +82,11 @@ def overwritten_input(facts: SiteFacts) -> Iterator[Violation]:
     if not operands:
         return
     place = facts.info.at("overwrite", operands[0])
+    verb = "is" if len(operands) == 1 else "are"
     others = [(facts.info.spans.get(operand), operand) for operand in operands[1:]]
     yield Violation(
         f"the loop over the heads overwrites its own input: the {_listed(operands)} of one head"
-        " is projected from that of the head before",
+        f" {verb} projected from {'that' if len(operands) == 1 else 'those'} of the head before",
         at=place,
         here="reads what the head before made",
         why="every head must project the same input; here head i sees it through i + 1 maps",

@@ -88,10 +88,19 @@ def redundant_projection(facts: SiteFacts) -> Iterator[Violation]:
             at=_place(facts, pairs[0]),
             here=f"{second} follows {first} directly",
             why="two linear maps in a row can do no more than one",
-            help=f"drop {first}, or put a nonlinearity between the two",
+            help=f"drop {_droppable(facts, first, second)}, or put a nonlinearity between the two",
             evidence=evidence_of(facts.stacked),
             confirm=f"identity: {second}({first}(x)) is one linear map of x",
         )
+
+
+def _droppable(facts: SiteFacts, first: str, second: str) -> str:
+    """Return which of the two can go: nn.MultiheadAttention always keeps its out_proj."""
+    owner, _, name = first.rpartition(".")
+    roles = facts.roles.value if isinstance(facts.roles, Known) else None
+    held = [p.name for p in (*roles.q, *roles.k, *roles.v)] if roles is not None else []
+    library = {f"{owner}.{n}".lstrip(".") for n in ("in_proj_weight", "q_proj_weight")}
+    return second if name == "out_proj" and library & set(held) else first
 
 
 def _overwritten(facts: SiteFacts) -> tuple[str, ...]:

@@ -3,7 +3,10 @@
 What: The weights must multiply what W_V made, and q, k and v each come from a projection of their
 own. Here one projection serves in the place of another, while the one that was declared for the
 role never reaches the output: the weights are applied to k, or query = self.key(x). A projection
-that is shared with none left over may be meant (MHA107).
+that is shared with none left over may be meant (MHA107). Keys and values in each other's place are
+a warning: it rests on a norm or a rotation that the values have and the keys lack, or on names.
+Also reported: the weights themselves go on to W_O, and nothing reads what they sum; and, as a
+warning, an operand that is projected from another one that is projected already.
 
 Why: The shapes fit, so nothing fails, but one of the three learned maps is missing from the model
 and its parameters get no gradient.
@@ -97,11 +100,17 @@ from mha_lint.rule_api import (
 def swapped_roles(facts: SiteFacts) -> Iterator[Violation]:
     """Flag a projection in the place of another one that is left unused."""
     roles = facts.roles.value
+    if roles.value_is == "weights":
+        yield _weights_for_values(facts)
+        return
     yield from _misfed(facts, roles)
+    yield from _exchanged(facts, roles)
+    yield from _chained(facts, roles)
     unused = _unused(facts, roles)
     if not unused:
         return
-    left_over = f"{_listed(unused)} never {'reaches' if len(unused) == 1 else 'reach'} the output"
+    single = len(unused) == 1 and " channels of " not in unused[0]
+    left_over = f"{_listed(unused)} never {'reaches' if single else 'reach'} the output"
     if roles.value_is != "v":
         yield Violation(
             f"the weights are multiplied with {roles.value_is} instead of v: {left_over}",
@@ -158,6 +167,57 @@ def _misfed(facts: SiteFacts, roles: Roles) -> Iterator[Violation]:
             evidence=evidence_of(facts.roles),
             severity=Severity.WARNING,  # which tensor was meant is read off a name
             confirm=f"identity: {operand} depends on {reads} and not on {named}",
+        )
+
+
+def _weights_for_values(facts: SiteFacts) -> Violation:
+    """Return the finding of weights that go on in the place of what they should sum."""
+    return Violation(
+        "the weights are taken for the values that they should sum: nothing reads weights @ v",
+        at=facts.info.at("weights_taken", "value"),
+        here="the weights, not the context",
+        why="the values take no part: the output depends on how the keys are weighted alone",
+        help="use the context: where a helper returns both, unpack them in its order",
+        evidence=evidence_of(facts.roles),
+        confirm="identity: nothing that weights @ v computes reaches the output",
+    )
+
+
+def _exchanged(facts: SiteFacts, roles: Roles) -> Iterator[Violation]:
+    """Flag keys and values that stand in each other's place."""
+    if not roles.exchanged or roles.misfed:
+        return
+    k, v = _listed(_names(roles.k)), _listed(_names(roles.v))
+    yield Violation(
+        f"keys and values are exchanged: the scores compare with {k}, and the weights sum {v}"
+        f" ({roles.exchanged})",
+        at=facts.info.at("exchange", "value"),
+        here=f"keys through {k}, values through {v}",
+        why="what a head returns must pass through W_V, not through the map it compares by",
+        help="scores = q @ k.mT, context = weights @ v: in this order for library calls too",
+        evidence=(*evidence_of(facts.roles), roles.exchanged),
+        severity=Severity.WARNING,  # which of two equal maps was meant is not measured
+        confirm=f"identity: k comes through {k}, v through {v}",
+    )
+
+
+def _chained(facts: SiteFacts, roles: Roles) -> Iterator[Violation]:
+    """Flag an operand that is projected from another operand."""
+    for operand, other in roles.chained:
+        own, first = (
+            _listed(_names(getattr(roles, operand))),
+            _listed(_names(getattr(roles, other))),
+        )
+        yield Violation(
+            f"{operand} is projected from {other}, which is projected already: {own} reads what"
+            f" {first} made",
+            at=facts.info.at(f"{operand}_path", operand),
+            here=f"reads {other}",
+            why=f"two linear maps in a row are one: what {first} drops, {operand} cannot have",
+            help=f"{operand} = {own}(x), from the states that {first} reads",
+            evidence=evidence_of(facts.roles),
+            severity=Severity.WARNING,  # it computes something, and may be meant
+            confirm=f"identity: {own} reads the output of {first}",
         )
 
 

@@ -97,7 +97,7 @@ def transposed_weight(facts: SubjectFacts) -> Iterator[Violation]:
             at=failure.span or facts.span,
             here="fits only while the weight is square",
             why="the map is the transpose of what its shape says, unseen while widths are equal",
-            help="contract the input axis of an (out, in) weight: x @ weight.T",
+            help="contract its input axis: x @ weight.T for (out, in), x @ weight for (in, out)",
             evidence=(*evidence_of(facts.size_failures), f"with {failure.change}: {failure.error}"),
             confirm=f"witness: with {failure.change} the same call raises {failure.error}",
         )

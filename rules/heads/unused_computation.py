@@ -98,10 +98,11 @@ def unused_computation(facts: SubjectFacts) -> Iterator[Violation]:
     unused = facts.unused_modules.value
     named = {name for site in facts.sites for name in _named_by_other_rules(site)}
     for name, span in unused:
-        if _owner(name) in named:
+        if _owner(name) in named or any(one.startswith(f"{name}.") for one in named):
             continue
+        what = _owner(name) if name.startswith("the ") else f"{_owner(name)} is declared but"
         yield Violation(
-            f"{_owner(name)} is declared but never reaches the output",
+            f"{what} never reaches the output",
             at=span or facts.span,
             here="has no effect",
             why="a part that has no effect was forgotten, or is dead weight",

@@ -3,7 +3,8 @@
 What: In cross-attention the queries come from the decoder's states, and the keys and values from
 the encoder's memory. Here an argument that by its name is such a source has no influence on the
 output, while every attention computed is self-attention. What an argument is for is judged from its
-name, so this is reported as a warning.
+name, so this is reported as a warning. So is the reverse: the source asks and the states answer,
+told by their names or by the residual, which adds the result to the states that answered.
 
 Why: The decoder never sees the encoder: it becomes a language model that ignores its input.
 
@@ -105,13 +106,17 @@ def wrong_cross_source(facts: SubjectFacts) -> Iterator[Violation]:
         return
     site = _likeliest(facts.sites)
     names = " and ".join(one.name for one in ignored)
+    encoded = all(one.encoded for one in ignored)
+    judged = "it is encoded, and the result dropped" if encoded else "judged from the argument name"
     yield Violation(
         f"{names} {'is' if len(ignored) == 1 else 'are'} never read: keys and values come from"
-        " the same states as the queries (judged from the argument name)",
+        f" the same states as the queries ({judged})",
         at=site.info.at("call", "k", "scores"),
         here=f"should read {names}",
         why="cross-attention without its source is self-attention, and the source is ignored",
-        help=f"make keys and values from the source: k = self.key({ignored[0].name})",
+        help="pass what was made of it on: decoder(x, memory)"
+        if encoded
+        else f"make keys and values from the source: k = self.key({ignored[0].name})",
         evidence=evidence_of(facts.unused_inputs),
         severity=Severity.WARNING,  # what the argument is for was inferred from its name
         confirm=f"identity: no output depends on {names}",
@@ -136,21 +141,41 @@ def _reversed(facts: SubjectFacts) -> Iterator[Violation]:
                 q, k = roles.q[0].source, roles.k[0].source
             case _:
                 continue
-        if not q or not k or not all(map(_is_source, q)) or any(map(_is_source, k)):
+        if not q or not k:
             continue
-        if not any(name.lower() in _STATES for name in k):
+        added = set(roles.residual)
+        answered = bool(added) and not added & set(q) and added <= set(k)
+        if not answered and (not all(map(_is_source, q)) or any(map(_is_source, k))):
             continue
+        if not answered and not any(name.lower() in _STATES for name in k):
+            continue
+        if any(_answers(other, q, k) for other in facts.sites):
+            continue  # the source asks first, and the states then ask what it gathered
         yield Violation(
             f"the queries come from {' and '.join(q)} and the keys from {' and '.join(k)}: the other"
-            " way round is meant (judged from the arguments' names)",
+            " way round is meant "
+            + (
+                f"(the result is added to what was made of {' and '.join(k)})"
+                if answered
+                else "(judged from the arguments' names)"
+            ),
             at=site.info.at("call", "q", "scores"),
             here=f"asks {' and '.join(k)}",
             why="in cross-attention the target's states ask and the source answers",
             help=f"make queries from {k[0]}, keys and values from {q[0]}",
             evidence=evidence_of(site.roles),
-            severity=Severity.WARNING,  # what an argument is for was inferred from its name
+            severity=Severity.WARNING,  # what an argument is for was inferred
             confirm=f"identity: the queries depend on {' and '.join(q)} alone",
         )
+
+
+def _answers(site: SiteFacts, source: tuple[str, ...], states: tuple[str, ...]) -> bool:
+    """Return whether `states` ask `source`, or what was made of it, at `site`."""
+    match site.roles:
+        case Known(value=roles) if roles.q and roles.k:
+            asks, asked = roles.q[0].source, roles.k[0].source
+            return set(states) & set(asks) != set() and set(source) <= set(asked)
+    return False
 
 
 _SOURCES = ("memory", "mem", "encoder", "enc", "src", "source", "context", "ctx")

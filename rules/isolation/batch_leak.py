@@ -58,7 +58,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mha_lint.rule_api import Severity, Span, SubjectFacts, Violation, evidence_of, subject_rule
+from mha_lint.rule_api import (
+    Severity,
+    Span,
+    SubjectFacts,
+    Unknown,
+    Violation,
+    evidence_of,
+    settle,
+    subject_rule,
+)
 
 
 @subject_rule("MHA601", severity=Severity.ERROR, since="0.1")
@@ -67,6 +76,9 @@ def batch_leak(facts: SubjectFacts) -> Iterator[Violation]:
     batch = facts.batch.value
     if not batch.mixes or batch.intended:
         return
+    if batch.largest == 0:
+        why = "attention runs over the first axis, but no other sample's output was seen to move"
+        settle(Unknown(why))
     reason = f" (the batch, because {batch.why_batch})" if batch.why_batch else ", the batch"
     yield Violation(
         f"samples influence each other: information crosses axis {batch.axis}{reason}",
@@ -75,7 +87,8 @@ def batch_leak(facts: SubjectFacts) -> Iterator[Violation]:
         why="a prediction must not depend on what else is in the batch",
         help="nn.MultiheadAttention(..., batch_first=True) for (B, T, C), or x.transpose(0, 1)",
         evidence=evidence_of(facts.batch),
-        confirm=f"witness: changing one sample moves the output of another by {batch.largest:.1g}",
+        confirm=f"witness: changing one sample moves the {batch.seen_in.removesuffix('s')} of another"
+        f" by {batch.largest:.1g}",
     )
 
 

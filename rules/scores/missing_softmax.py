@@ -99,10 +99,13 @@ def missing_softmax(facts: SiteFacts) -> Iterator[Violation]:
     if facts.info.kind in (Kind.LINEAR, Kind.CHANNEL):
         return
     normaliser = facts.normaliser.value
+    right = isinstance(facts.scale, Known) and facts.scale.value.right
     match normaliser.function:
-        case "softmax":
+        case "softmax" | "simplex":
             return
-        case "none" if isinstance(facts.scale, Known) and facts.scale.value.right:
+        case _ if normaliser.averaged:
+            return  # each key counts for 1/T_k, which bounds the sum as well
+        case "none" if right:
             severity = Severity.ERROR
             message = "the scaled scores are multiplied with V without a softmax"
         case "none":

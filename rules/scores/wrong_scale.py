@@ -89,6 +89,7 @@ from collections.abc import Iterator
 from mha_lint.rule_api import (
     BranchScale,
     Kind,
+    Known,
     Label,
     Scale,
     ScaleFactor,
@@ -108,11 +109,16 @@ def wrong_scale(facts: SiteFacts) -> Iterator[Violation]:
     scale = facts.scale.value
     if scale.normalised or scale.learned:
         return
-    if not _allowed(scale):
+    if not _allowed(scale) and not _averaged(facts):
         yield _wrong(facts, scale)
     for branch in facts.branch_scales.value:
         if not math.isclose(branch.here, branch.other, rel_tol=1e-3):
             yield _disagreement(branch, scale, evidence_of(facts.branch_scales))
+
+
+def _averaged(facts: SiteFacts) -> bool:
+    """Return whether 1/T_k stands in the place of a softmax: the values' mean, not their sum."""
+    return isinstance(facts.normaliser, Known) and facts.normaliser.value.averaged
 
 
 def _allowed(scale: Scale) -> bool:

@@ -22,7 +22,7 @@ def test_the_plain_run(mha_lint: CommandLine, folder: Path) -> None:
     assert mha_lint.engine.spec.qualname == "A"
     asked = mha_lint.engine.asked
     assert (asked.cwd, asked.select, asked.ignore) == (str(folder), ("ALL",), ())
-    assert (asked.device, asked.dtype, asked.crosscheck) == ("cpu", "float64", True)
+    assert (asked.device, asked.dtype, asked.crosscheck) == ("cpu", None, True)
     assert "warning[MHA201] missing-scale" in outcome.out
     assert outcome.code == 1
 

@@ -109,6 +109,14 @@ def test_explain_of_an_unknown_rule(
     assert (captured.out, captured.err.count("\n")) == ("", 1)
 
 
+@pytest.mark.parametrize("wanted", ["MHA001", "mha001", "not-checked"])
+def test_explain_of_what_was_not_checked(wanted: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["explain", wanted]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("MHA001 not-checked\nthe status of a target, no rule\n")
+    assert "exit code is 2" in shown
+
+
 def test_a_reader_that_goes_away_is_no_error() -> None:
     code = (
         "import os, sys; from mha_lint.cli.main import main;"

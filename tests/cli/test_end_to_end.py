@@ -116,6 +116,21 @@ def test_right_code_is_clean(mha_lint: Program) -> None:
     assert "noise" not in done.stdout + done.stderr
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--dtype", "bfloat16"],
+        ["--build", "Attention(24, 4).bfloat16()", "--call", "torch.randn(2, 5, 24).bfloat16()"],
+    ],
+)
+def test_half_precision_has_its_own_tolerance(options: list[str], mha_lint: Program) -> None:
+    done = mha_lint("check", "good.py::Attention", "--format", "json", *options)
+    ((row,),) = [target["crosscheck"] for target in report(done)["targets"]]
+    assert (row["verdict"], row["dtype"], row["device"]) == ("match", "bfloat16", "cpu")
+    assert 1e-4 < row["max_abs_error"] <= row["tolerance"] < 1e-2
+    assert done.returncode == 0
+
+
 def test_the_same_bytes_twice(mha_lint: Program) -> None:
     one, two = (
         re.sub(r'"seconds": [0-9.]+', "", mha_lint("check", "bad.py", "--format", "json").stdout)

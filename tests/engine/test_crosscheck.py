@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+import torch
 
 from mha_lint.engine.crosscheck import device_of
 from mha_lint.model.report import CrossCheck
+from mha_lint.model.settings import UsageError
+from tests.facts.conftest import PLAIN
 from tests.facts.spellings import SPELLINGS
 
 if TYPE_CHECKING:
@@ -102,6 +105,14 @@ def test_devices() -> None:
     assert device_of("cpu") == "cpu"
     assert device_of("cuda") == "cuda"
     assert device_of("auto") in ("cpu", "cuda")
+
+
+def test_a_device_that_is_not_there(checked: Check, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(UsageError, match=r"^--device cuda: this machine has no CUDA device$"):
+        checked("a.py", files={"a.py": PLAIN}, device="cuda")
+    (row,) = checked("a.py::MHA", files={"a.py": PLAIN}, device="auto").targets[0].crosscheck
+    assert (row.verdict, row.device) == ("match", "cpu")
 
 
 def test_errors_are_told_with_one_digit(judged: Edit) -> None:

@@ -287,6 +287,8 @@ def test_a_finding_is_reported_with_the_class_it_lies_in(checked: Check) -> None
         ("MHA", ["MHA204"]),
         ("Block", []),
     ]
+    assert [f.code for f in report.targets[1].elsewhere] == ["MHA204"]
+    assert report.targets[0].elsewhere == ()
     assert report.findings()[0].span.line == line_of(ENCLOSED, "softmax(dim=-2)")
 
 
@@ -321,3 +323,11 @@ def test_other_codes_on_one_line_all_stay() -> None:
     found = [Finding(c, "r", Severity.ERROR, "m", at) for c in ("MHA201", "MHA204")]
     (one,) = run.without_repeats([target("A", 1, *found)])
     assert one.findings == tuple(found)
+
+
+def test_comments_that_suppress_nothing_are_noted(checked: Check) -> None:
+    text = edited(WRONG, ("softmax(dim=-2)", "softmax(dim=-2)  # mha-lint: ignore[MHA999]"))
+    report = checked("a.py", files={"a.py": text})
+    line = line_of(text, "softmax(dim=-2)")
+    assert report.notes == (f"a.py:{line}: MHA999 is no rule's code, nothing is suppressed by it",)
+    assert [f.suppressed for f in report.findings()] == [False]

@@ -75,6 +75,24 @@ def test_how_it_was_built_is_told_unless_it_was_stated(checked: Check) -> None:
         "built as MHA(36, 6), called with torch.randn(2, 3, 36) (as the file itself uses it)",
     )
     assert as_used.sites[0].d_model == 36
+    made = PLAIN + "\n\nmodel = MHA(36, 6)\n"
+    as_made = only(checked("c.py::MHA", files={"c.py": made}))
+    assert as_made.notes == (
+        "built as MHA(36, 6), as in the file itself; called with torch.randn(3, 7, 36) (inferred)",
+    )
+
+
+def test_only_what_was_inferred_is_called_so(checked: Check) -> None:
+    plain = edited(PLAIN, ("d_model, num_heads", "d_model=24, num_heads=4"))
+    assert only(checked("a.py::MHA", files={"a.py": plain})).notes == (
+        "built as MHA(), with its defaults; called with torch.randn(3, 7, 24) (inferred)",
+    )
+    assert only(checked("a.py::MHA", build="MHA(24, 4)")).notes == (
+        "called with torch.randn(3, 7, 24) (inferred)",
+    )
+    assert only(checked("a.py::MHA", call="torch.randn(2, 5, 24)")).notes == (
+        "built as MHA(), with its defaults",
+    )
 
 
 # --- what could not be judged --------------------------------------------------------------------
@@ -268,3 +286,17 @@ def test_an_own_line_is_told_where_the_path_is_absolute(checked: Check, folder: 
     (folder / "a.py").write_text(HEADER + PLAIN)
     target = only(checked(f"{folder / 'a.py'}::MHA"))
     assert (target.path, target.line, target.status) == ("a.py", 8, Status.CHECKED)
+
+
+def test_where_no_call_succeeds_the_target_is_failed_whatever_a_trace_shows(
+    checked: Check,
+) -> None:
+    text = edited(PLAIN, ("def forward(self, x):", "def forward(self, x, ticket):"),
+                  (SHAPE[0], f'if ticket.secret != 7: raise ValueError("no")\n        {SHAPE[0]}'))  # fmt: skip
+    report = checked("attention.py::MHA", files={"attention.py": text}, build="MHA(24, 4)")
+    target = only(report)
+    assert (target.status, target.sites, target.findings) == (Status.FAILED, (), ())
+    assert report.exit_code(Severity.WARNING) == 2
+    line = line_of(text, "scores = q @")
+    assert target.reason is not None and f"seems to stand at line {line} (scores)" in target.reason
+    assert target.hint == 'pass --build "MHA(24, 4)" --call "x=torch.randn(2, 10, 24), ticket=..."'

@@ -41,7 +41,7 @@ FACTS = {
     "measure_batch": "test_batch",
     "unused_inputs": "test_usage",
     "unused_modules": "test_usage",
-    "measure_truncation": "test_usage",
+    "measure_truncation": "test_truncation",
     "size_failures": "test_sizes",
     "ignored_head_count": "test_sizes",
     "branch_scales": "test_sizes",

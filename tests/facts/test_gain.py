@@ -45,6 +45,20 @@ def test_of_an_operand(made: str, gain: float, measured: Measure) -> None:
     assert operand_gain(case.bench, site.k).value == pytest.approx(1, rel=1e-6)
 
 
+def test_of_projections_that_are_added_up(measured: Measure) -> None:
+    case = measured(
+        ("self.h = num_heads",
+         "self.h = num_heads\n"
+         "        self.r_proj = nn.Linear(d_model, d_model)\n"
+         "        self.places = nn.Parameter(torch.randn(9, d_model))"),
+        ("self.q_proj(x).view", "(self.q_proj(x) + self.r_proj(self.places[:T])).view"),
+        ("        scores = q @", "        q = q * 3\n        scores = q @"),
+    )  # fmt: skip
+    (site,) = case.bench.sites
+    assert site.q is not None
+    assert operand_gain(case.bench, site.q).value == pytest.approx(3, rel=1e-6)
+
+
 def test_of_a_rotation(measured: Measure) -> None:
     case = measured(
         ("        scores = q @",
@@ -146,3 +160,24 @@ def test_the_nodes_that_multiply(measured: Measure) -> None:
     assert first[1] == pytest.approx(2)
     assert (first[2], second[2]) == (False, True)
     assert [n.meta["op"] for n in (first[0], second[0])] == ["mul", "div"]
+
+
+NORMED = """\
+class Normed(nn.Module):
+    def __init__(self, width, inner):
+        super().__init__()
+        self.qk = nn.Sequential(nn.Conv2d(width, 2 * inner, 1, bias=False), nn.BatchNorm2d(2 * inner))
+        self.v, self.out = nn.Conv2d(width, width, 1), nn.Conv2d(width, width, 1)
+
+    def forward(self, x):
+        q, k = self.qk(x).flatten(2).chunk(2, dim=1)
+        weights = (q.transpose(1, 2) @ k * q.shape[1] ** -0.5).softmax(-1)
+        return self.out((self.v(x).flatten(2) @ weights.transpose(1, 2)).view_as(x))
+"""
+
+
+def test_a_batch_norm_is_part_of_the_projection(measured: Measure, known: Known) -> None:
+    case = measured(text=NORMED, build="Normed(12, 6)", call="torch.randn(2, 12, 4, 5)")
+    scale = known(case.site.scale)
+    assert scale.value == pytest.approx(6**-0.5, rel=1e-6)
+    assert scale.right

@@ -251,3 +251,110 @@ def test_a_norm_of_the_context_does_not_hide_the_merge(measured: Measure, known:
     wrong = measured(normed, (MERGE, "context.reshape(B, T, C)"))
     assert known(wrong.site.merge).kind is LayoutKind.SCRAMBLED
     assert known(wrong.site.merge).span.line == wrong.line("merged = ")
+
+
+POOL = """\
+class Pool(nn.Module):
+    def __init__(self, d_model, num_heads):
+        super().__init__()
+        self.h = num_heads
+        self.asks = nn.Parameter(torch.randn(num_heads, d_model // num_heads))
+        self.k_proj, self.v_proj = nn.Linear(d_model, d_model), nn.Linear(d_model, d_model)
+
+    def forward(self, x):
+        B, T, C = x.shape
+        k = self.k_proj(x).SPLIT
+        v = self.v_proj(x).view(B, T, self.h, -1)
+        weights = torch.einsum("hd,bthd->bth", self.asks, k).softmax(1)
+        return torch.einsum("bth,bthd->bhd", weights, v).flatten(1)
+"""
+
+
+def test_pooling_by_a_query_for_each_head(measured: Measure, known: Known, why: Why) -> None:
+    right = measured(text=POOL.replace("SPLIT", "view(B, T, self.h, -1)"), build="Pool(24, 4)")
+    assert right.site.info.kind.value == "pooling"
+    assert why(right.site.split_k) == (
+        "NotApplicable",
+        "pooling may run over channels, or over parts of tokens",
+    )
+    wrong = measured(
+        text=POOL.replace("SPLIT", "view(B, self.h, T, -1).transpose(1, 2)"), build="Pool(24, 4)"
+    )
+    found = known(wrong.site.split_k)
+    assert found.kind is LayoutKind.SCRAMBLED
+    assert found.span.line == wrong.line("k = self.k_proj")
+
+
+JOINTS = """\
+class Joints(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.a, self.b, self.out = (nn.Conv2d(width, width, 1) for _ in range(3))
+
+    def forward(self, x):
+        n, c, t, v = x.shape
+        q = self.a(x).permute(0, 3, 1, 2).reshape(n, v, c * t)
+        k = self.b(x).reshape(n, c * t, v)
+        weights = torch.softmax(q @ k / (c * t) ** 0.5, dim=-1)
+        y = weights @ x.permute(0, 3, 1, 2).reshape(n, v, c * t)
+        return self.out(y.reshape(n, v, c, t).permute(0, 2, 3, 1))
+"""
+
+
+def test_rows_that_are_compared_over_a_further_axis(measured: Measure, known: Known) -> None:
+    site = measured(text=JOINTS, build="Joints(8)", call="torch.randn(2, 8, 5, 7)").site
+    assert [known(f).kind for f in (site.split_q, site.split_k, site.split_v)] == ["right"] * 3
+
+
+AGENTS = """\
+class Agents(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.h, self.d = heads, width // heads
+        self.agent, self.qkv, self.out = nn.Linear(width, width), nn.Linear(width, 3 * width), nn.Linear(width, width)
+
+    def split(self, x):
+        return x.unflatten(-1, (self.h, self.d)).transpose(1, 2)
+
+    def attend(self, q, k, v):
+        return (q @ k.transpose(-2, -1) / self.d**0.5).softmax(-1) @ v
+
+    def forward(self, x):
+        q, k, v = (self.split(t) for t in self.qkv(x).chunk(3, -1))
+        agents = self.split(self.agent(x[:, ::2]))
+        y = self.attend(q, agents, self.attend(agents, k, v))
+        return self.out(y.transpose(1, 2).flatten(2))
+"""
+
+
+def test_values_that_are_another_context(measured: Measure, known: Known, why: Why) -> None:
+    case = measured(text=AGENTS, build="Agents(24, 4)", call="torch.randn(2, 6, 24)")
+    first, second = case.facts.sites
+    assert why(first.merge) == (
+        "NotApplicable",
+        "another contraction reads the context: the heads are not merged yet",
+    )
+    assert known(second.merge).kind == "right"
+
+
+BLOCKS = """\
+class Blocks(nn.Module):
+    def __init__(self, width, heads, block):
+        super().__init__()
+        self.h, self.d, self.block = heads, width // heads, block
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.coarse_k, self.coarse_v = (nn.Linear(block * self.d, self.d) for _ in range(2))
+
+    def forward(self, x):
+        b, t, c = x.shape
+        q, k, v = (y.view(b, t, self.h, self.d).transpose(1, 2) for y in self.qkv(x).chunk(3, -1))
+        k, v = (y.reshape(b, self.h, t // self.block, -1) for y in (k, v))
+        k, v = self.coarse_k(k), self.coarse_v(v)
+        y = (q @ k.transpose(-1, -2) / self.d**0.5).softmax(-1) @ v
+        return self.out(y.transpose(1, 2).reshape(b, t, c))
+"""
+
+
+def test_values_of_blocks_that_keep_their_samples(measured: Measure, known: Known) -> None:
+    case = measured(text=BLOCKS, build="Blocks(24, 3, 4)", call="torch.randn(2, 12, 24)")
+    assert known(case.site.merge).kind == "right"

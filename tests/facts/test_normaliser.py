@@ -53,6 +53,27 @@ def test_softmax_over_another_axis(
     assert case.site.info.spans["softmax"].line == case.line("weights = ")
 
 
+def test_a_softmax_over_the_one_query(measured: Measure, known: Known) -> None:
+    case = measured(
+        ("self.q_proj(x).view(B, T, self.h, self.d_k)", "self.q_proj(x[:, :1]).view(B, 1, self.h, self.d_k)"),
+        (SOFTMAX, "scores.softmax(dim=-2)"),
+        ("reshape(B, T, C)", "reshape(B, 1, C)"),
+    )  # fmt: skip
+    found = known(case.site.normaliser)
+    assert (found.function, found.axes, found.axis) == ("softmax", ("queries",), (2,))
+    assert found.row_sums == pytest.approx((5, 5))
+
+
+def test_slots_that_compete_and_are_weighed_over_keys(measured: Measure, why: Why) -> None:
+    renormalised = "(w := scores.softmax(dim=-2) + 1e-8) / w.sum(-1, keepdim=True)"
+    case = measured((SOFTMAX, renormalised))
+    assert why(case.site.normaliser) == (
+        "NotApplicable",
+        "the softmax runs over queries, and a sum over the keys normalises the weights after it, as"
+        " in slot attention",
+    )
+
+
 def test_key_first_scores_with_the_usual_axis(measured: Measure, known: Known) -> None:
     text = SPELLINGS["key-first"].text.replace("softmax(dim=-2)", "softmax(dim=-1)")
     found = known(measured(text=text).site.normaliser)
@@ -124,8 +145,146 @@ def test_no_normaliser(spelling: str, function: str, measured: Measure, known: K
 def test_scores_that_only_are_divided_by_their_sum(measured: Measure, known: Known) -> None:
     case = measured((SOFTMAX, "scores.abs() / scores.abs().sum(-1, keepdim=True)"))
     found = known(case.site.normaliser)
-    assert (found.function, found.axes) == ("other", ("keys",))
+    assert (found.function, found.axes) == ("simplex", ("keys",))
     assert found.row_sums == pytest.approx((1, 1), abs=1e-9)
+
+
+def test_one_beside_the_sum_keeps_it_below_one(measured: Measure, known: Known) -> None:
+    case = measured((SOFTMAX, "scores**2 / (1 + (scores**2).sum(-1, keepdim=True))"))
+    found = known(case.site.normaliser)
+    assert (found.function, found.axes) == ("simplex", ("keys",))
+    assert 0 < found.row_sums[0] < found.row_sums[1] < 1
+
+
+def test_a_plain_sum_has_both_signs(measured: Measure, known: Known) -> None:
+    found = known(measured((SOFTMAX, "scores / scores.sum(-1, keepdim=True)")).site.normaliser)
+    assert found.function == "sum"
+
+
+@pytest.mark.parametrize(
+    "by", ["weights.sum(-1, keepdim=True)", "(weights.sum(-1, keepdim=True) + 1)"]
+)
+def test_queries_that_compete_and_then_average(
+    by: str, measured: Measure, known: Known, why: Why
+) -> None:
+    line = "        weights = scores.softmax(dim=-1)\n"
+    shares = "        weights = scores.softmax(dim=-2) + 1e-4\n"
+    kind, reason = why(
+        measured((line, f"{shares}        weights = weights / {by}\n")).site.normaliser
+    )
+    assert kind == "NotApplicable"
+    assert reason.startswith("the softmax runs over queries, and a sum over the keys normalises")
+    assert known(measured((line, shares)).site.normaliser).axes == ("queries",)
+
+
+@pytest.mark.parametrize(
+    ("spelling", "averaged"),
+    [
+        ("scores.relu() / T", True),
+        ("(scores / T).relu() ** 2", True),
+        ("torch.sigmoid(scores - math.log(T))", True),
+        ("torch.sigmoid(scores)", False),
+        ("scores.relu()", False),
+        ("scores.exp()", False),
+        ("scores", False),
+    ],
+)
+def test_weights_scaled_to_the_number_of_keys(
+    spelling: str, averaged: bool, measured: Measure, known: Known
+) -> None:
+    assert known(measured((SOFTMAX, spelling)).site.normaliser).averaged is averaged
+
+
+def test_one_factor_that_is_the_scale_says_nothing(measured: Measure, known: Known) -> None:
+    edits = [("math.sqrt(self.d_k)", "T"), (SOFTMAX, "scores")]
+    case = measured(*edits, build="MHA(36, 4)", call="torch.randn(2, 3, 36)")
+    assert not known(case.site.normaliser).averaged  # T_k is 3, sqrt(d_k) too
+    assert known(measured(*edits).site.normaliser).averaged
+
+
+def test_a_sum_that_is_divided_out_later(measured: Measure, why: Why) -> None:
+    case = measured(
+        (SOFTMAX, "scores.exp()"),
+        ("context = weights @ v", "context = weights @ v / weights.sum(-1, keepdim=True)"),
+    )
+    assert why(case.site.normaliser) == (
+        "NotApplicable",
+        "the sum of the weights is divided out behind the product with V",
+    )
+
+
+def test_a_norm_of_the_context(measured: Measure, why: Why) -> None:
+    case = measured((SOFTMAX, "scores"), ("= weights @ v", "= F.normalize(weights @ v, dim=-1)"))
+    assert why(case.site.normaliser) == (
+        "NotApplicable",
+        "a norm of the context stands in the place of the softmax",
+    )
+
+
+def test_two_softmaxes_side_by_side(measured: Measure, why: Why) -> None:
+    case = measured((SOFTMAX, "scores.softmax(-1) * scores.softmax(-2)"))
+    assert why(case.site.normaliser) == (
+        "Unknown",
+        "several normalisers of the same scores are put together",
+    )
+
+
+def test_scores_that_are_mixed_with_each_other(measured: Measure, why: Why) -> None:
+    case = measured((SOFTMAX, "(scores + scores.sigmoid().cumsum(-1)).softmax(-1)"))
+    assert why(case.site.normaliser) == (
+        "Unknown",
+        "the scores are mixed with each other before the softmax",
+    )
+
+
+def test_what_the_reference_can_follow_is_plain(measured: Measure, known: Known) -> None:
+    assert known(measured().site.normaliser).plain
+    capped = measured((SOFTMAX, "(5 * torch.tanh(scores / 5)).softmax(dim=-1)"))
+    assert not known(capped.site.normaliser).plain
+    added = measured((SOFTMAX, SOFTMAX + " + torch.eye(T)"))
+    assert not known(added.site.normaliser).plain
+
+
+ASSIGNED = """\
+class Assigned(nn.Module):
+    def __init__(self, width, clusters):
+        super().__init__()
+        self.score = nn.Linear(width, clusters)
+
+    def forward(self, x):
+        share = self.score(x).softmax(dim=-1)
+        return share.transpose(1, 2) @ x
+"""
+
+
+def test_an_assignment_to_a_codebook(measured: Measure, why: Why) -> None:
+    case = measured(text=ASSIGNED, build="Assigned(12, 4)", call="torch.randn(2, 7, 12)")
+    assert why(case.site.normaliser) == (
+        "NotApplicable",
+        "positions are assigned to learned queries, as to a codebook",
+    )
+
+
+PAIRS = """\
+class Pairs(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.a, self.b, self.u, self.w = (nn.Linear(width, width) for _ in range(4))
+
+    def forward(self, x, y):
+        scores = self.a(x) @ self.b(y).transpose(1, 2)
+        weights = scores.flatten(1).softmax(-1).view_as(scores)
+        return torch.einsum("bik,bij,bjk->bk", self.u(x), weights, self.w(y))
+"""
+
+
+def test_one_distribution_over_all_pairs(measured: Measure, why: Why) -> None:
+    call = "torch.randn(2, 7, 12), torch.randn(2, 5, 12)"
+    case = measured(text=PAIRS, build="Pairs(12)", call=call)
+    assert why(case.site.normaliser) == (
+        "NotApplicable",
+        "one distribution over all pairs: both sides are pooled by it",
+    )
 
 
 def test_two_softmaxes_in_a_row(measured: Measure, known: Known) -> None:

@@ -129,3 +129,24 @@ def attend(q, k, v):
         "NotApplicable",
         "a function without weights leaves the projections to its caller",
     )
+
+
+READY = """\
+class Ready(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.gain = nn.Parameter(torch.ones(width))
+
+    def forward(self, qkv):
+        q, k, v = (t.unflatten(-1, (4, -1)).transpose(1, 2) for t in qkv)
+        weights = (q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5).softmax(-1)
+        return (weights @ v).transpose(1, 2).flatten(2) * self.gain
+"""
+
+
+def test_what_comes_ready_made_is_projected_by_the_caller(measured: Measure, why: Why) -> None:
+    case = measured(text=READY, build="Ready(24)", call="torch.randn(3, 2, 5, 24)")
+    assert why(case.site.output_projection) == (
+        "NotApplicable",
+        "q, k and v come ready-made: their projections, and W_O, are the caller's",
+    )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
-from mha_lint.facts.readings import is_right, matching, readings, stated_as
+from mha_lint.facts.readings import by_construction, is_right, matching, readings, stated_as
 from mha_lint.model.facts import Dims
 
 APART = Dims(d_model=30, num_heads=5, num_kv_heads=5, head_dim=6, v_dim=6, t_q=7, t_k=11, batch=3)
@@ -78,6 +79,8 @@ def test_which_names_are_right(name: str, terms: int, right: bool) -> None:
         (2.0, {"tau": 4.0}, "sqrt(tau)"),
         (1 / 24, {"d_model": 24}, None),
         (0.3, {"dropout": 0.3}, None),
+        (0.3, {"strength": 0.3}, "strength"),
+        (8.0, {"strength": 8}, None),
         (0.25, {"ffn_dim_multiple": 4}, None),
         (1.0, {"scale": 1.0}, None),
         (1.0, {"scale": True}, None),
@@ -86,3 +89,18 @@ def test_which_names_are_right(name: str, terms: int, right: bool) -> None:
 )
 def test_what_the_caller_stated(value: float, stated: dict[str, float], name: str | None) -> None:
     assert stated_as(value, stated) == name
+
+
+def test_a_constant_kept_in_a_half_type_is_known_again() -> None:
+    stored = float(torch.tensor(6**-0.5, dtype=torch.float16))
+    dims = APART
+    assert matching(stored, dims) == []
+    assert matching(stored, dims, near=torch.finfo(torch.float16).eps) == ["1/sqrt(head_dim)"]
+
+
+def test_quantities_of_the_construction() -> None:
+    sizes = {"dim": 64, "kv_heads": 2, "bias": True, "dropout": 0.1, "one": 1}
+    assert by_construction(32**-0.5, sizes) == {"1/sqrt(dim/kv_heads)": 2}
+    assert by_construction(1 / 64, sizes) == {"1/dim": 1}
+    assert by_construction(8.0, sizes) == {"sqrt(dim)": 1}
+    assert by_construction(0.1, sizes) == {}

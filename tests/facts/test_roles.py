@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mha_lint.model.facts import Stacked
+from mha_lint.model.facts import Dims, Stacked
 from tests.facts.spellings import SPELLINGS
 
 if TYPE_CHECKING:
@@ -198,24 +198,47 @@ def test_keys_and_values_of_different_sources(measured: Measure, known: Known) -
     assert known(case.site.roles).misfed == (("v", "x", "memory"),)
 
 
-def test_learned_queries_have_no_roles(measured: Measure, why: Why) -> None:
-    case = measured(
-        ("self.h = num_heads", "self.h = num_heads\n        self.asks = nn.Parameter(torch.randn(3, d_model))"),
-        ("self.q_proj(x).view(B, T, self.h, self.d_k)", "self.q_proj(self.asks).expand(B, 3, C).view(B, 3, self.h, self.d_k)"),
-        ("reshape(B, T, C)", "reshape(B, 3, C)"),
-    )  # fmt: skip
+LEARNED = (
+    ("self.h = num_heads", "self.h = num_heads\n        self.asks = nn.Parameter(torch.randn(3, d_model))"),
+    ("reshape(B, T, C)", "reshape(B, 3, C)"),
+)  # fmt: skip
+PROJECTED = (
+    "self.q_proj(x).view(B, T, self.h, self.d_k)",
+    "self.q_proj(self.asks).expand(B, 3, C).view(B, 3, self.h, self.d_k)",
+)
+BARE = (
+    "self.q_proj(x).view(B, T, self.h, self.d_k)",
+    "self.asks.expand(B, 3, C).view(B, 3, self.h, self.d_k)",
+)
+
+
+def test_learned_queries_that_are_projected_have_roles(measured: Measure, known: Known) -> None:
+    case = measured(*LEARNED, PROJECTED)
+    assert case.site.info.kind.value == "cross"
+    roles = known(case.site.roles)
+    (q,), (k,) = roles.q, roles.k
+    assert (q.name, q.source, q.in_width) == ("q_proj.weight", (), 24)
+    assert (k.name, k.source) == ("k_proj.weight", ("x",))
+    assert known(case.site.dims) == Dims(24, 4, 4, 6, 6, 3, 5, 2)
+    assert known(case.site.output_projection).present is True
+    assert known(case.site.scale).named == "1/sqrt(head_dim)"
+
+
+def test_learned_queries_with_heads_sum_what_they_compare(measured: Measure, known: Known) -> None:
+    case = measured(*LEARNED, BARE, ("context = weights @ v", "context = weights @ k"))
     assert case.site.info.kind.value == "pooling"
-    assert why(case.site.roles) == (
-        "NotApplicable",
-        "the scores are no product of queries and keys",
-    )
+    roles = known(case.site.roles)
+    assert (roles.q, roles.value_is) == ((), "k")
+    assert "v_proj.weight" in roles.unused
+
+
+def test_pooling_needs_no_output_projection(measured: Measure, why: Why) -> None:
+    case = measured(*LEARNED, BARE)
+    assert why(case.site.dims) == ("NotApplicable", "pooling has no queries of its own")
     assert why(case.site.output_projection) == (
         "NotApplicable",
         "pooling needs no output projection",
     )
-
-
-# --- two maps in a row ---------------------------------------------------------------------------
 
 
 def test_a_second_map_right_behind_the_first(measured: Measure, known: Known) -> None:
@@ -316,3 +339,55 @@ def test_without_a_loop_nothing_is_overwritten(measured: Measure, why: Why) -> N
         "NotApplicable",
         "the heads are not computed in a loop",
     )
+
+
+def test_heads_that_add_what_was_found_to_data_of_their_own_are_a_cascade(
+    measured: Measure, known: Known
+) -> None:
+    chained = (
+        "            found.append(weights @ v)",
+        "            query = weights @ v\n            found.append(query)",
+    )
+    case = measured(chained, text=LOOP, build="Loop(24, 3)", call=THREE)
+    assert known(case.site.overwritten) == ("q",)
+    added = (
+        "            found.append(weights @ v)",
+        "            made = weights @ v\n            query = made + key[:, :5]\n"
+        "            found.append(made)",
+    )
+    case = measured(added, text=LOOP, build="Loop(24, 3)", call=THREE)
+    assert known(case.site.overwritten) == ()
+
+
+SLOTS = """\
+class Slots(nn.Module):
+    def __init__(self, d_model, num_heads):
+        super().__init__()
+        self.d_k = d_model // num_heads
+        self.maps = nn.ModuleList(nn.Linear(d_model, 3 * self.d_k) for _ in range(num_heads))
+        self.out_proj = nn.Linear(d_model, d_model)
+
+    def forward(self, x):
+        out = x
+        for i, layer in enumerate(self.maps):
+            q, k, v = layer(out).chunk(3, -1)
+            made = (q @ k.mT / math.sqrt(self.d_k)).softmax(-1) @ v
+            low, high = i * self.d_k, (i + 1) * self.d_k
+            out = torch.cat([out[..., :low], made, out[..., high:]], -1)
+        return self.out_proj(out)
+"""
+
+
+def test_results_written_into_what_the_next_head_reads(
+    measured: Measure, known: Known, why: Why
+) -> None:
+    case = measured(text=SLOTS, build="Slots(24, 4)")
+    assert known(case.site.overwritten) == ("q", "k", "v")
+    assert known(case.site.dims).num_heads == 4
+    assert case.site.info.spans["overwrite"].line == case.line("out = torch.cat")
+    assert why(case.site.merge) == (
+        "NotApplicable",
+        "each head of the loop reads what the one before made",
+    )
+    apart = measured(("layer(out)", "layer(x)"), text=SLOTS, build="Slots(24, 4)")
+    assert known(apart.site.overwritten) == ()

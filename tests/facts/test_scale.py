@@ -310,5 +310,64 @@ class Additive(nn.Module):
 
 def test_the_evidence_gives_the_number(measured: Measure) -> None:
     evidence = measured(scaled("scores / math.sqrt(C)")).site.scale
-    assert f"by {24**-0.5:.6g} times as much" in getattr(evidence, "evidence", "")
+    assert f"input grows by {24**-0.5:.6g}" in getattr(evidence, "evidence", "")
     assert math.isclose(24**-0.5, 0.204124, rel_tol=1e-5)
+
+
+def test_a_temperature_that_the_caller_sets(measured: Measure, known: Known) -> None:
+    text = (
+        (
+            "def __init__(self, d_model, num_heads):",
+            "def __init__(self, d_model, num_heads, temperature):",
+        ),
+        ("self.h = num_heads", "self.h = num_heads\n        self.temperature = temperature"),
+    )
+    case = measured(*text, scaled("scores / self.d_k / self.temperature"), build="MHA(24, 4, 0.1)")
+    scale = known(case.site.scale)
+    assert scale.value == pytest.approx(1 / 0.6)
+    assert scale.stated == "1/temperature"
+
+
+def test_a_scale_that_cancels(measured: Measure, why: Why) -> None:
+    kernel = "scores.abs() / scores.abs().sum(-1, keepdim=True)"
+    case = measured(scaled("scores * 3"), ("scores.softmax(dim=-1)", kernel))
+    assert why(case.site.scale) == (
+        "NotApplicable",
+        "the weights are divided by their sum, in which any scale cancels",
+    )
+
+
+SPARSE = """
+def sparse(s):
+    ordered = s.sort(-1, descending=True).values
+    total = ordered.cumsum(-1) - 1
+    count = (ordered * torch.arange(1, s.shape[-1] + 1) > total).sum(-1, keepdim=True)
+    return (s - total.gather(-1, count - 1) / count).clamp(min=0)
+
+
+class MHA(nn.Module):"""
+
+
+def test_factors_of_another_normaliser(measured: Measure, known: Known, why: Why) -> None:
+    edits = [("class MHA(nn.Module):", SPARSE), ("scores.softmax(dim=-1)", "sparse(scores)")]
+    right = known(measured(*edits).site.scale)
+    assert right.right and right.named == "1/sqrt(head_dim)"
+    case = measured(*edits, scaled("scores / math.sqrt(self.d_k) / 2"))
+    assert why(case.site.scale) == (
+        "Unknown",
+        "the normaliser is no softmax, and which of the factors are its own is not known",
+    )
+
+
+ALIGNED = """\
+class Aligned(nn.Module):
+    def forward(self, x, y):
+        return (x @ y.transpose(1, 2)).softmax(-1) @ y
+"""
+
+
+def test_raw_states_that_are_compared(measured: Measure, why: Why) -> None:
+    call = "torch.randn(2, 5, 16), torch.randn(2, 7, 16)"
+    reason = "one head without W_Q, W_K or W_V is Luong's attention, which has no scale"
+    case = measured(text=ALIGNED, build="Aligned()", call=call)
+    assert why(case.site.scale) == ("NotApplicable", reason)

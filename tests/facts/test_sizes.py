@@ -99,7 +99,6 @@ def test_a_weight_used_the_wrong_way_round(measured: Measure, known: Known) -> N
     assert case.marked(found.span) == "x @ self.w_v"
 
 
-@pytest.mark.xfail(reason="the error of an inconsistent call is told", strict=True)
 def test_heads_merged_into_the_width_of_the_source(measured: Measure, known: Known) -> None:
     case = measured(
         (".flatten(2)", ".reshape(x.size(0), -1, memory.size(-1))"),
@@ -178,3 +177,61 @@ def test_the_users_line_of_an_error() -> None:
     assert span is not None
     assert (span.path, span.column) == (__file__, 9)
     assert elsewhere is None
+
+
+PRODUCT = """\
+class Raw(nn.Module):
+    def __init__(self, dim, heads, dim_head):
+        super().__init__()
+        self.h, self.d = heads, dim_head
+        self.w = nn.Parameter(torch.randn(3, heads * dim_head, dim))
+        self.o = nn.Parameter(torch.randn(dim, heads * dim_head))
+
+    def forward(self, x):
+        w_q, w_k, w_v = self.w
+        q, k, v = (y.unflatten(-1, (self.h, self.d)).transpose(1, 2) for y in (x @ w_q.T, x @ w_k.T, x @ w_v.T))
+        y = (q @ k.mT / self.d**0.5).softmax(-1) @ v
+        return y.transpose(1, 2).flatten(2) @ self.o.T
+"""
+
+
+@pytest.mark.parametrize(
+    ("edit", "detail", "marked"),
+    [
+        (("x @ w_v.T", "x @ w_v"), "w is contracted over its axis 0", "x @ w_v"),
+        (("@ self.o.T", "@ self.o"), "o is contracted over its axis 0", "@ self.o"),
+        (
+            ("y.transpose(1, 2).flatten(2) @ self.o.T", "F.linear(y.transpose(1, 2).flatten(2), self.o.T)"),
+            "o is contracted over its axis 0",
+            "self.o.T)",
+        ),
+    ],
+)  # fmt: skip
+def test_a_weight_turned_while_heads_times_head_width_is_the_width(
+    edit: tuple[str, str], detail: str, marked: str, measured: Measure, known: Known
+) -> None:
+    case = measured(edit, text=PRODUCT, build="Raw(24, 4, 6)")
+    (found,) = known(case.facts.size_failures)
+    assert (found.kind, found.detail) == ("weight-orientation", detail)
+    assert found.change == "dim_head 6 -> 8, dim stays 24"
+    assert marked in case.marked(found.span)
+    right = measured(text=PRODUCT, build="Raw(24, 4, 6)")
+    assert known(right.facts.size_failures) == ()
+
+
+def test_a_residual_of_another_width_is_not_the_heads_business(
+    measured: Measure, known: Known
+) -> None:
+    case = raw(measured, ("return self.out_proj(merged)", "return x + self.out_proj(merged)"))
+    assert {f.kind for f in known(case.facts.size_failures)} == {"other"}
+
+
+def test_an_option_that_only_turns_the_scale_off(measured: Measure, known: Known) -> None:
+    case = measured(
+        ("self.h = num_heads", "self.h = num_heads\n        self.scaling = True"),
+        (
+            "        scores = scores / math.sqrt(self.d_k)\n",
+            "        if self.scaling:\n            scores = scores / math.sqrt(self.d_k)\n",
+        ),
+    )
+    assert known(case.site.branch_scales) == ()

@@ -1,4 +1,4 @@
-"""Idle inputs and layers, dropouts, and widths that the head count does not divide."""
+"""Idle inputs and layers, and dropouts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mha_lint.model.facts import DropoutUse, Truncation, UnusedInput
+from mha_lint.model.facts import DropoutUse, UnusedInput
 from tests.facts.spellings import SPELLINGS
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ Known = Callable[[Any], Any]
 Why = Callable[[Any], tuple[str, str]]
 
 INIT = "self.h = num_heads"
-FLOOR = "self.d_k = d_model // num_heads"
 SOFTMAX = "scores.softmax(dim=-1)"
 
 
@@ -182,68 +181,27 @@ def test_layers_that_are_nobodys_business(
     assert known(measured(*edits).facts.unused_modules) == ()
 
 
-# --- truncation ----------------------------------------------------------------------------------
-
-
-def test_a_floor_division_that_loses_channels(measured: Measure, known: Known) -> None:
-    case = measured(
-        ("self.q_proj = nn.Linear(d_model, d_model)", "inner = self.h * self.d_k\n        self.q_proj = nn.Linear(d_model, inner)"),
-        ("self.k_proj = nn.Linear(d_model, d_model)", "self.k_proj = nn.Linear(d_model, inner)"),
-        ("self.v_proj = nn.Linear(d_model, d_model)", "self.v_proj = nn.Linear(d_model, inner)"),
-        ("self.out_proj = nn.Linear(d_model, d_model)", "self.out_proj = nn.Linear(inner, d_model)"),
-        ("reshape(B, T, C)", "flatten(2)"),
-        build="MHA(26, 4)",
-        call="torch.randn(2, 5, 26)",
-    )  # fmt: skip
-    found = known(case.facts.truncation)
-    assert found == Truncation(26, 4, 24, 2, (1, 2, 13, 26), "floor division", found.span)
-    assert case.marked(found.span) == "d_model // num_heads"
-    assert case.facts.truncation.evidence == (  # type: ignore[union-attr]
-        "W_q maps 26 channels to 24 = 4 * (26 // 4)"
-    )
-
-
-def test_an_own_head_width_loses_nothing(measured: Measure, known: Known) -> None:
-    case = measured(
-        ("def __init__(self, d_model, num_heads):", "def __init__(self, d_model, num_heads, head_dim):"),
-        (FLOOR, "self.d_k = head_dim"),
-        ("self.q_proj = nn.Linear(d_model, d_model)", "inner = self.h * self.d_k\n        self.q_proj = nn.Linear(d_model, inner)"),
-        ("self.k_proj = nn.Linear(d_model, d_model)", "self.k_proj = nn.Linear(d_model, inner)"),
-        ("self.v_proj = nn.Linear(d_model, d_model)", "self.v_proj = nn.Linear(d_model, inner)"),
-        ("self.out_proj = nn.Linear(d_model, d_model)", "self.out_proj = nn.Linear(inner, d_model)"),
-        ("reshape(B, T, C)", "flatten(2)"),
-        build="MHA(26, 4, 6)",
-        call="torch.randn(2, 5, 26)",
-    )  # fmt: skip
-    assert known(case.facts.truncation) is None
-
-
-def test_chunks_of_unequal_width(measured: Measure, known: Known) -> None:
-    text = """\
-class Chunked(nn.Module):
-    def __init__(self, d_model, num_heads):
+ENCODED = """\
+class Reader(nn.Module):
+    def __init__(self, d_model, words):
         super().__init__()
-        self.h = num_heads
-        self.q_proj = nn.Linear(d_model, d_model)
-        self.k_proj = nn.Linear(d_model, d_model)
-        self.v_proj = nn.Linear(d_model, d_model)
-        self.out_proj = nn.Linear(d_model, d_model)
+        self.embed = nn.Embedding(words, d_model)
+        self.encode = nn.Linear(d_model, d_model)
+        self.attention = nn.MultiheadAttention(d_model, 4, batch_first=True)
 
-    def forward(self, x):
-        qs = torch.chunk(self.q_proj(x), self.h, dim=-1)
-        ks = torch.chunk(self.k_proj(x), self.h, dim=-1)
-        vs = torch.chunk(self.v_proj(x), self.h, dim=-1)
-        out = [F.softmax(q @ k.mT / math.sqrt(q.size(-1)), -1) @ v for q, k, v in zip(qs, ks, vs)]
-        return self.out_proj(torch.cat(out, -1))
+    def forward(self, x, ids):
+        memory = {made}
+        return self.attention(x, x, x)[0]
 """
-    case = measured(text=text, build="Chunked(26, 4)", call="torch.randn(2, 5, 26)")
-    found = known(case.facts.truncation)
-    assert (found.width, found.num_heads, found.remainder) == (26, 4, 2)
-    assert (found.valid, found.how) == ((1, 2, 13, 26), "7, 7, 7, 5 channels wide")
-    assert case.marked(found.span) == "torch.chunk(self.q_proj(x), self.h, dim=-1)"
-    even = measured(text=text, build="Chunked(24, 4)", call="torch.randn(2, 5, 24)")
-    assert known(even.facts.truncation) is None
 
 
-def test_a_width_that_divides(measured: Measure, known: Known) -> None:
-    assert known(measured().facts.truncation) is None
+@pytest.mark.parametrize(
+    ("made", "encoded"),
+    [("self.encode(self.embed(ids))", True), ("self.embed(ids)", False), ("self.encode(x)", False)],
+)
+def test_states_that_are_made_of_an_input_and_dropped(
+    made: str, encoded: bool, measured: Measure, known: Known
+) -> None:
+    call = "torch.randn(2, 5, 24), torch.randint(0, 9, (2, 7))"
+    case = measured(text=ENCODED.format(made=made), build="Reader(24, 9)", call=call)
+    assert known(case.facts.unused_inputs) == (UnusedInput("ids", (2, 7), encoded, encoded),)

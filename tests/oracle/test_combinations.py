@@ -115,3 +115,5 @@ def test_right_attention_of_any_size_is_a_match(seed: int) -> None:
     make = Make(bias=draw.choice([None, hide_some, bias]))
     verdict = compare(make_site(size(), make), make_site(size(), make))
     assert (verdict.verdict, verdict.deviations) == ("match", ())
+    error, tolerance = verdict.max_abs_error, verdict.tolerance
+    assert error is None or (tolerance is not None and error <= tolerance)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mha_lint.oracle.half import error_ratio, half_bound, plain_attention
+from mha_lint.oracle.half import Draw, error_ratio, half_bound, plain_attention, precision_of
 
 SHAPE = (2, 4, 8, 8)
 HALVES = [torch.float16, torch.bfloat16]
@@ -91,3 +91,29 @@ def test_ratio_of_nothing_lost() -> None:
     assert error_ratio(1e-3, 0.0) == math.inf
     assert error_ratio(math.inf, math.inf) == 1.0
     assert error_ratio(3.0, 2.0) == 1.5
+
+
+def drawn(number: int, dtype: torch.dtype, *shape: int) -> tuple[Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(number)
+    q, k, v = (torch.randn(shape, generator=generator).to(dtype) for _ in range(3))
+    return q, k, v
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_groups_with_their_own_scales(dtype: torch.dtype) -> None:
+    scale = torch.tensor([0.1, 0.5, 2.0], dtype=torch.float64)[:, None, None]
+    draws = []
+    for number in range(16):
+        q, k, v = drawn(number, dtype, 3, 7, 6)
+        context = torch.softmax((q @ k.mT).double() * scale, -1).to(dtype) @ v
+        draws.append(Draw(q, k, v, context, scale))
+    assert precision_of(draws).ratio < 1.5
+    wrong = [Draw(d.q, d.k, d.v, d.context, scale * 1.5) for d in draws]
+    assert precision_of(wrong).exceeded
+
+
+def test_the_tolerance_is_twice_the_plain_error() -> None:
+    found = half_bound(rounded_weights, q_shape=SHAPE, k_shape=SHAPE, dtype=torch.bfloat16)
+    assert found.tolerance == 2 * found.plain_error < found.error
+    right = half_bound(float_softmax, q_shape=SHAPE, k_shape=SHAPE, dtype=torch.bfloat16)
+    assert right.error <= right.tolerance

@@ -65,3 +65,21 @@ def test_everything_hidden_is_not_compared() -> None:
     hidden = Make(bias=lambda x: torch.full_like(x, -torch.inf))
     verdict = compare(make_site(FIRST, hidden))
     assert not verdict.deviations
+
+
+def test_an_output_of_more_than_the_heads_is_no_part_of_a_match() -> None:
+    """What is projected may hold the context and more: then the context is what is compared."""
+    sites = []
+    for site in (make_site(FIRST), make_site(SECOND)):
+        assert site.merged is not None and site.output_weight is not None
+        merged = site.merged + noise(site.merged.shape)
+        made = merged @ site.output_weight.T
+        output = made if site.output_bias is None else made + site.output_bias
+        sites.append(replace(site, merged=merged, output=output))
+    verdict = compare(*sites)
+    assert (verdict.verdict, verdict.departs_at) == ("match", None)
+    assert verdict.max_abs_error is not None and verdict.tolerance is not None
+    assert verdict.max_abs_error <= verdict.tolerance
+    assert verdict.explanation == (
+        "what is projected is no rearrangement of the context, so the merge was not compared"
+    )

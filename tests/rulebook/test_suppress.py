@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mha_lint.model.source import Span
-from mha_lint.rulebook.suppress import suppressions
+from mha_lint.rulebook.suppress import suppressions, useless_comments
 
 SOURCE = """\
 class A:  # mha-lint: ignore[MHA2] the whole class
@@ -61,3 +61,20 @@ def test_a_file_comment_covers_the_file() -> None:
 
 def test_a_file_that_does_not_parse_has_none() -> None:
     assert suppressions("class (:  # mha-lint: ignore[MHA1]\n") == ()
+
+
+def test_comments_that_name_no_rule_are_told() -> None:
+    source = SOURCE + (
+        "r = 1  # mha-lint: ignore[MHA204, wrong-softmax-axis]\n"
+        "q = 1  # mha-lint ignore[MHA204]\n"
+        "p = 1  # see mha_lint, or the mha linter\n"
+    )
+    codes = ["MHA101", "MHA201", "MHA204", "MHA501", "MHA401"]
+    nothing = "suppresses nothing: write # mha-lint: ignore[MHA201]"
+    assert useless_comments(source, codes) == [
+        (12, nothing),
+        (13, nothing),
+        (14, "wrong-softmax-axis is no rule's code, nothing is suppressed by it"),
+        (15, nothing),
+    ]
+    assert useless_comments("class (:  # mha-lint: ignore\n", codes) == []

@@ -74,3 +74,22 @@ def test_values_of_nodes(recorded: Record) -> None:
     (x,) = recording.placeholders
     assert is_number(recording, x)
     assert shape(recording, x) == (5,)
+
+
+def test_bottlenecks_are_what_every_path_passes(recorded: Record) -> None:
+    recording = recorded(lambda x: (x * 2 - (x * 2).cumsum(-1)).exp(), torch.randn(3))
+    found = Dependence(recording)
+    (x,) = recording.placeholders
+    (out,) = recording.outputs
+    assert [op(n) for n in found.bottlenecks(x, out)] == ["sub", "exp"]
+    assert [op(n) for n in found.bottlenecks(node(recording, "sub"), out)] == ["exp"]
+    assert found.bottlenecks(out, x) == []
+
+
+def test_data_that_picks(recorded: Record) -> None:
+    x = torch.randn(3, 4)
+    assert Dependence(recorded(lambda x: x.gather(1, x.argsort(1)), x)).picks
+    assert Dependence(recorded(lambda x: x * (x > 0), x)).picks
+    assert not Dependence(recorded(lambda x: x[torch.arange(2)], x)).picks
+    places = torch.tensor([0, 2])
+    assert not Dependence(recorded(lambda x, at: x[at], x, places, names=("x", "at"))).picks

@@ -81,3 +81,45 @@ def test_logits_hold_scale_and_mask(found: Find) -> None:
     logits = bench.replay.base(site.normaliser.logits)
     expected = (bench.replay.base(site.scores) / 3).masked_fill(hidden, -1e9)
     torch.testing.assert_close(logits, expected)
+
+
+def sparsemax(s: Tensor) -> Tensor:
+    ordered = s.sort(-1, descending=True).values
+    total = ordered.cumsum(-1) - 1
+    count = (ordered * torch.arange(1, s.shape[-1] + 1) > total).sum(-1, keepdim=True)
+    return (s - total.gather(-1, count - 1) / count).clamp(min=0)
+
+
+def sinkhorn(s: Tensor) -> Tensor:
+    for _ in range(2):
+        s = s - s.logsumexp(-2, keepdim=True)
+        s = s - s.logsumexp(-1, keepdim=True)
+    return s.exp()
+
+
+@pytest.mark.parametrize(
+    ("weigh", "later", "made_by"),
+    [
+        (sparsemax, 0, "sub"),
+        (lambda s: sparsemax(s - s.amax(-1, keepdim=True)), 0, "sub"),
+        (sinkhorn, 3, "sub"),
+    ],
+)
+def test_only_what_every_path_passes_counts(
+    weigh: Callable[[Tensor], Tensor], later: int, made_by: str, found: Find
+) -> None:
+    (site,) = found(attend(weigh), Q, K, V).sites
+    assert site.normaliser.element == "coupled"
+    assert site.normaliser.weights.meta["op"] == made_by
+    assert site.normaliser.logits is site.scores
+    assert len(site.normaliser.later) == later
+
+
+def test_a_shift_by_other_scores_is_no_shift(found: Find) -> None:
+    def penalised(s: Tensor) -> Tensor:
+        return (s - s[:, :1].relu()).softmax(-1)
+
+    (site,) = found(attend(penalised), Q, K, V).sites
+    assert site.normaliser.logits.meta["op"] == "sub"
+    (site,) = found(attend(lambda s: (s - s.max()).clamp(min=-1e4).softmax(-1)), Q, K, V).sites
+    assert site.normaliser.logits is site.scores

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from mha_lint.facts.bench import Bench
-from mha_lint.sites.finder import compose
+from mha_lint.sites.origin import compose
 from mha_lint.sites.trace import trace
 
 Find = Callable[..., Bench]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
 from mha_lint.capture import Recording
@@ -30,6 +31,7 @@ class One(nn.Module):
         self.lstm = nn.LSTM(6, 8, batch_first=True)
         self.norm = nn.LayerNorm(8)
         self.asks = nn.Parameter(torch.randn(1, 5, 8))
+        self.square = nn.Parameter(torch.randn(8, 8))
         self.function = function
 
     def forward(self, x: Tensor) -> Tensor:
@@ -105,6 +107,38 @@ def test_all_sources_nearest_first(recorded: Record) -> None:
     recording = recorded(One(lambda m, x: torch.cat((m.map(x), m.asks.expand(2, 5, 8)), 1)), X)
     sources = Sources(Dependence(recording))
     assert {s.kind for s in sources.of(recording.outputs[0])} == {"projection", "learned"}
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda m, x: F.linear(m.asks, m.square).view(1, 5, 2, 4).transpose(1, 2) * 3,
+        lambda m, x: m.norm(m.asks).expand(2, 5, 8) @ m.square,
+        lambda m, x: torch.einsum("bic,cd->bid", m.asks, m.square)[:, :, :4],
+        lambda m, x: F.linear(torch.linspace(0, 1, 40).view(1, 5, 8), m.square).flatten(1),
+    ],
+)
+def test_learned_queries_are_projected(
+    function: Callable[[Any, Tensor], Tensor], recorded: Record
+) -> None:
+    recording = recorded(One(lambda m, x: function(m, x).sum() + m.map(x)), X)
+    made = next(n for n in recording.graph.nodes if n.meta.get("op") == "sum")
+    (found,) = Sources(Dependence(recording)).of(made.all_input_nodes[0])
+    assert (found.kind, found.parameters, found.learned) == ("projection", ("square",), True)
+    assert (found.in_width, found.out_width) == (8, 8)
+
+
+def test_what_holds_data_goes_before_what_is_learned(recorded: Record) -> None:
+    recording = recorded(One(lambda m, x: m.map(x) + m.asks @ m.square), X)
+    first, *rest = Sources(Dependence(recording)).of(recording.outputs[0])
+    assert (first.parameters, first.learned) == (("map.weight",), False)
+    assert (("square",), True) in [(s.parameters, s.learned) for s in rest]
+
+
+def test_a_low_rank_update_is_part_of_the_weight(recorded: Record) -> None:
+    recording = recorded(One(lambda m, x: x @ (m.raw + m.raw[:, :2] @ m.square[:2])), X)
+    (found,) = Sources(Dependence(recording)).of(recording.outputs[0])
+    assert (found.kind, found.parameters, found.learned) == ("projection", ("raw", "square"), False)
 
 
 def test_integers_are_no_source(recorded: Record) -> None:

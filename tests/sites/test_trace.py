@@ -160,3 +160,25 @@ def test_what_mostly_varies() -> None:
     assert mostly_varies_along(torch.tensor([0, 1, 1, 2, 3]), 0)
     assert not mostly_varies_along(torch.tensor([0, 0, 0, 1, 0, 0]), 0)
     assert not mostly_varies_along(torch.tensor([-1, -1]), 0)
+
+
+def test_the_bottom_of_a_square_has_no_slope(replayed: Replayed) -> None:
+    x = torch.randn(4, 5)
+    x[0, 0], x[1] = 3.0, -1.0
+    found = trace(*replayed(lambda x: x.relu() ** 2, x))
+    assert found.clean == (True, True)
+    known = found.index[0] >= 0
+    assert torch.equal(found.index[0][known], torch.arange(4)[:, None].expand(4, 5)[known])
+
+
+def test_nothing_comes_from_nothing(replayed: Replayed) -> None:
+    found = trace(*replayed(lambda x: x[:, :0] * 2, torch.randn(3, 4)))
+    assert found.clean == (False, False)
+    assert found.responds.shape == (3, 0)
+
+
+def test_code_that_fails_on_moved_data_gives_no_answer(replayed: Replayed) -> None:
+    x = torch.randn(3, 4)
+    x[0, 0] = -1e-9  # positive as soon as it is moved
+    found = trace(*replayed(lambda x: x[x > 0].cumsum(0), x))
+    assert not bool(found.responds.any())

@@ -16,6 +16,7 @@ from mha_lint.model.report import NotChecked
 from mha_lint.model.target import TargetSpec
 from mha_lint.targets.load import Loaded, load_file, load_module
 from mha_lint.targets.open import open_subject
+from mha_lint.targets.subject import Subject
 
 Write = Callable[..., Path]
 
@@ -127,6 +128,96 @@ def test_a_training_script_does_not_train(write: Write, tmp_path: Path) -> None:
     module = _load(path).module
     assert (module.batch_size, module.device) == (4, "cpu")
     assert not {"built", "trained", "within", "main"} & {p.name for p in tmp_path.iterdir()}
+
+
+def test_a_name_is_made_when_another_file_asks_for_it(write: Write, tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    write(
+        f"""
+def _repeat(n):
+    return lambda x: (x,) * n
+
+def train():
+    open({str(trace)!r}, "a").write("x")
+
+times = 1 + 1
+pair = _repeat(times)
+history = train()
+for _ in range(3):
+    train()
+""",
+        "helpers.py",
+        head=False,
+    )
+    path = write(
+        """
+from helpers import pair
+import helpers
+
+class A:
+    def f(self, name):
+        return pair(3), getattr(helpers, name, None)
+"""
+    )
+    loaded = _load(path)
+    assert loaded.module.A().f("nothing") == ((3, 3), None)
+    assert not trace.exists()
+    with loaded.environment():
+        assert loaded.module.A().f("pair")[1](4) == (4, 4)
+
+
+def test_why_a_name_could_not_be_imported(write: Write) -> None:
+    write("from nowhere_at_all import gone\n", "helpers.py", head=False)
+    path = write(
+        """
+from helpers import absent
+
+class A:
+    def __init__(self, dim=8):
+        absent(dim)
+"""
+    )
+    spec = TargetSpec(text="A", path=str(path), qualname="A", build="A()", call="")
+    outcome = open_subject(spec, timeout=10)
+    assert isinstance(outcome, NotChecked)
+    assert "helpers.absent is needed, but its import failed: ImportError" in outcome.reason
+    assert "not installed" not in outcome.reason
+
+
+def test_a_call_of_a_missing_package_for_its_effect_alone(write: Write) -> None:
+    path = write(
+        """
+        from tracker_nowhere import log, metric
+        class A(nn.Module):
+            def forward(self, x):
+                log("input", x)
+                return x * 2
+        class B(nn.Module):
+            def forward(self, x):
+                return metric(x)
+        """
+    )
+    call = "torch.ones(2)"
+    spec = TargetSpec(text="A", path=str(path), qualname="A", build="A()", call=call)
+    outcome = open_subject(spec, timeout=10)
+    assert isinstance(outcome, Subject)
+    assert "tracker_nowhere.log(...) does nothing: it is not installed" in outcome.notes
+    spec = TargetSpec(text="B", path=str(path), qualname="B", build="B()", call=call)
+    refused = open_subject(spec, timeout=10)
+    assert isinstance(refused, NotChecked)
+    assert (
+        "tracker_nowhere.metric is needed, but tracker_nowhere is not installed" in refused.reason
+    )
+
+
+def test_a_package_itself_as_the_target(write: Write) -> None:
+    write("VALUE = 7\n", "pkg/near.py", head=False)
+    path = write(
+        "import gone_nowhere\nfrom .near import VALUE\nclass A:\n    x = VALUE\n",
+        "pkg/__init__.py",
+        head=False,
+    )
+    assert _load(path).module.A.x == 7
 
 
 def test_sizes_that_a_missing_text_would_give(write: Write) -> None:

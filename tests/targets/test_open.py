@@ -10,6 +10,7 @@ import torch
 
 from mha_lint.model.report import NotChecked
 from mha_lint.model.target import TargetSpec
+from mha_lint.targets.infer import search
 from mha_lint.targets.open import open_subject
 from mha_lint.targets.subject import Subject
 
@@ -102,7 +103,7 @@ def test_an_installed_class() -> None:
     )
     subject = open_subject(spec, timeout=30.0)
     assert isinstance(subject, Subject)
-    assert subject.build == "MultiheadAttention(embed_dim=24, num_heads=4)"
+    assert subject.build == "MultiheadAttention(embed_dim=24, num_heads=4, dropout=0.1)"
 
 
 def test_repeatable_to_the_bit(opened: Open) -> None:
@@ -229,6 +230,72 @@ class Odd(nn.Module):
     )
 
 
+@pytest.mark.parametrize(
+    ("build", "call", "hint"),
+    [
+        ("MHA", None, 'call the class: --build "MHA(d_model=..., num_heads=...)"'),
+        ("MHA(16, 2)", "torch.ones(3)", "it is raised at line 11 of attention.py"),
+        (None, "3", 'pass --build "MHA(d_model=..., num_heads=...)"'),
+    ],
+)
+def test_the_hint_names_only_what_was_not_stated(
+    opened: Open, build: str | None, call: str | None, hint: str
+) -> None:
+    outcome = opened(MHA, "MHA", build=build, call=call)
+    assert isinstance(outcome, NotChecked)
+    assert outcome.hint == hint
+
+
+def test_the_hint_does_not_repeat_what_failed(opened: Open) -> None:
+    source = MHA.replace("        key = query", "        raise ValueError\n        key = query")
+    outcome = opened(source, "MHA")
+    assert isinstance(outcome, NotChecked)
+    assert outcome.reason == (
+        "calling MHA(d_model=24, num_heads=4) with (torch.randn(3, 7, 24)) failed: ValueError"
+    )
+    assert outcome.hint == 'pass --build "MHA(d_model=24, num_heads=4)" --call "query=..."'
+
+
+def test_a_guessed_call_that_does_not_end_is_said(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "SECONDS", 0.2)
+    source = MHA.replace("        key = query", "        while True: pass\n        key = query")
+    outcome = opened(source, "MHA")
+    assert isinstance(outcome, NotChecked)
+    assert outcome.reason == (
+        "calling MHA(d_model=24, num_heads=4) with (torch.randn(3, 7, 24)) took longer than 0.2 s, "
+        "the limit of one try"
+    )
+    assert outcome.hint == (
+        'does it end? If it only takes long: pass --build "MHA(d_model=..., num_heads=...)" '
+        '--call "query=...", with smaller sizes'
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "side"),
+    [("img_size=32, patch=8", 32), ("image_size=24, patch=6", 24), ("patch_size=6, patch=6", 24)],
+)
+def test_an_image_is_as_large_as_the_constructor_says(
+    opened: Open, arguments: str, side: int
+) -> None:
+    source = f"""
+class Patches(nn.Module):
+    def __init__(self, {arguments}, dim=24):
+        super().__init__()
+        self.embed = nn.Conv2d(3, dim, patch, patch)
+        self.places = nn.Parameter(torch.zeros(1, ({side} // patch) ** 2, dim))
+        self.m = nn.MultiheadAttention(dim, 2, batch_first=True)
+    def forward(self, x):
+        x = self.embed(x).flatten(2).transpose(1, 2) + self.places
+        return self.m(x, x, x)[0]
+"""
+    subject = opened(source, "Patches")
+    assert isinstance(subject, Subject)
+    assert subject.call == f"torch.randn(3, 3, {side}, {side})"
+
+
 def test_a_failing_call_shows_what_was_tried(opened: Open) -> None:
     source = """
 class Picky(nn.Module):
@@ -244,9 +311,10 @@ class Picky(nn.Module):
     assert isinstance(outcome, NotChecked)
     assert outcome.reason == (
         "calling Picky(d_model=24) with (torch.randn(3, 7, 24)) failed: "
-        "ValueError: only one input will do"
+        "ValueError: only one input will do; traced without a call, attention seems to stand at"
+        " line 12; the call fails at line 11"
     )
-    assert outcome.hint == ('pass --build "Picky(d_model=24)" --call "torch.randn(3, 7, 24)"')
+    assert outcome.hint == ('pass --build "Picky(d_model=24)" --call "x=torch.randn(2, 10, 24)"')
 
 
 @pytest.mark.parametrize(
@@ -284,3 +352,19 @@ def test_user_code_can_be_run_later_as_it_ran_first(write: Write) -> None:
         assert subject.module(*subject.args)[0].shape == subject.args[0].shape
     with pytest.raises(ModuleNotFoundError):
         subject.module(*subject.args)
+
+
+def test_arguments_that_do_not_fit_each_other_prove_nothing(opened: Open) -> None:
+    body = """\
+import torch
+from torch import nn
+
+
+class Inner(nn.Module):
+    def forward(self, queries, keys, values):
+        b, length, heads, width = queries.shape
+        scores = torch.einsum("blhe,bshe->bhls", queries, keys) * width**-0.5
+        return torch.einsum("bhls,bshd->blhd", scores.softmax(-1), values)
+"""
+    outcome = opened(body, "Inner")
+    assert getattr(outcome, "problem", None) is None

@@ -142,6 +142,59 @@ class GQA(nn.Module):
     assert sizes["n_heads"] % sizes["n_kv_heads"] == 0
 
 
+MASKED = """
+class Masked(nn.Module):
+    def __init__(self, dim, heads):
+        super().__init__()
+        self.h = heads
+        self.qkv, self.o = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
+    def forward(self, x, mask):
+        b, t, c = x.shape
+        q, k, v = self.qkv(x).view(b, t, 3, self.h, -1).permute(2, 0, 3, 1, 4)
+        s = (q @ k.mT * q.shape[-1] ** -0.5).masked_fill(mask == 0, -torch.inf)
+        return self.o((s.softmax(-1) @ v).transpose(1, 2).reshape(b, t, c))
+"""
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "torch.randn(3, 8, 32), torch.ones(8, 8)",  # T is d_k
+        "torch.randn(5, 5, 32), torch.ones(5, 5)",  # B is T
+        "torch.randn(3, 4, 32), torch.ones(4, 4)",  # T is h
+        "torch.randn(8, 8, 32), torch.ones(8, 1, 8, 8)",  # B, T and d_k are one number
+    ],
+)
+def test_equal_sizes_change_apart(call: str, opened: Open) -> None:
+    subject = _subject(opened, MASKED, "Masked", build="Masked(32, 4)", call=call)
+    x, mask = next(subject.resized()).args
+    batch, length, width = x.shape
+    assert batch == subject.args[0].shape[0]
+    assert mask.shape[-2:] == (length, length)
+    heads = next(subject.resized()).sizes["heads"]
+    assert len({batch, length, width, heads, width // heads}) == 5
+
+
+def test_queries_and_keys_change_apart_where_they_can(opened: Open) -> None:
+    source = """
+class Cross(nn.Module):
+    def __init__(self, dim, heads):
+        super().__init__()
+        self.a = nn.MultiheadAttention(dim, heads, batch_first=True)
+    def forward(self, x, y):
+        return self.a(x, y, y)[0] PLUS
+"""
+    call = "torch.randn(2, 6, 32), torch.randn(2, 6, 32)"
+    free = _subject(opened, source.replace("PLUS", ""), "Cross", build="Cross(32, 4)", call=call)
+    x, y = next(free.resized()).args
+    assert 6 != x.shape[1] != y.shape[1] != 6
+    bound = _subject(
+        opened, source.replace("PLUS", "+ y"), "Cross", build="Cross(32, 4)", call=call
+    )
+    x, y = next(bound.resized()).args
+    assert x.shape == y.shape and x.shape[1] != 6
+
+
 def test_the_limit_does_not_strike_the_caller(opened: Open) -> None:
     import signal
 

@@ -66,6 +66,7 @@ def call_edits(
         if name in inputs.names and name not in chosen:
             for index, guess in enumerate(inputs.options(name)[:6]):
                 yield 0.4 + 0.2 * index, state.with_input(name, guess)
+    yield from _by_image(state, inputs)
     yield from _by_rank(state, failure, inputs)
     yield from _by_number(constructor, state, failure, inputs)
     is_size = any(w in failure.message for w in ("must match", "broadcast", "invalid for input"))
@@ -99,6 +100,16 @@ def flipped_masks(state: State) -> Edits:
                 0.05,
                 state.with_input(name, dataclasses.replace(guess, kind=other[guess.kind])),
             )
+
+
+def _by_image(state: State, inputs: Inputs) -> Edits:
+    """Make images as large as the constructor says."""
+    if not any({"H", "W"} & set(guess.axes) for _, guess in state.inputs or ()):
+        return
+    for index, side in enumerate(inputs.images):
+        scheme = dataclasses.replace(state.scheme, side=side, square=True)
+        if scheme != state.scheme:
+            yield 0.12 + 0.1 * index, dataclasses.replace(state, scheme=scheme)
 
 
 def _by_rank(state: State, failure: Failure, inputs: Inputs) -> Edits:

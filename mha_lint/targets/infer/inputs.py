@@ -32,6 +32,17 @@ from mha_lint.targets.infer.input_names import (
 )
 from mha_lint.targets.infer.module_needs import module_width
 from mha_lint.targets.infer.scheme import Scheme
+from mha_lint.targets.infer.vocabulary import Role, role_of
+
+PATCHES = 4
+"""Patches along each side of an image of which only the patch size is known."""
+
+
+def image_sides(numbers: dict[str, int]) -> tuple[int, ...]:
+    """Return the sides of square images that a construction with these numbers may want."""
+    stated = [n for name, n in numbers.items() if role_of(name) is Role.SIDE and n > 1]
+    patches = [PATCHES * n for name, n in numbers.items() if role_of(name) is Role.PATCH and n > 1]
+    return tuple(dict.fromkeys(stated + patches))
 
 
 class Inputs:
@@ -40,6 +51,7 @@ class Inputs:
     def __init__(self, made: Any, scheme: Scheme, width: int | None = None) -> None:
         """Read the forward of `made`."""
         self.made, self.scheme = made, scheme
+        self._sizes: dict[Scheme, dict[str, int]] = {}
         self.is_module = isinstance(made, nn.Module)
         function = made.forward if self.is_module else made
         self.parameters = list(parameters_of(function))
@@ -50,6 +62,8 @@ class Inputs:
         self.takes_any = inspect.Parameter.VAR_POSITIONAL in kinds
         self.evidence = forward_evidence(made)
         self.width = width or (module_width(made) if self.is_module else None) or scheme.width
+        self.images: tuple[int, ...] = ()
+        """Sides that an image may need, for when the guess is refused."""
         self.names = [p.name for p in self.parameters]
         lower = {n.lower() for n in self.required()}
         self.length = "HW" if {"h", "w"} <= lower or {"height", "width"} <= lower else "T"
@@ -61,7 +75,9 @@ class Inputs:
 
     def sizes_at(self, scheme: Scheme) -> dict[str, int]:
         """Return the length of each axis symbol at `scheme`."""
-        return axis_sizes(scheme, self.width, self.made)
+        if scheme not in self._sizes:
+            self._sizes[scheme] = axis_sizes(scheme, self.width, self.made)
+        return self._sizes[scheme]
 
     def required(self) -> list[str]:
         """Return the parameters to fill: those without a default, else the first."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import re
+
 from torch import nn
 
 from mha_lint.targets.infer.evidence import Ref
@@ -14,6 +17,9 @@ SAME_WIDTH = (
 )  # fmt: skip
 
 
+_AXES = re.compile(r"\([^)]*\)|\S+")
+
+
 class ModuleCalls(TensorCalls):
     """What calls of submodules tell about the inputs that they are given."""
 
@@ -23,6 +29,9 @@ class ModuleCalls(TensorCalls):
         """Look at the call of a submodule with these inputs."""
         first = arguments[0] if arguments else next(iter(keywords.values()), None)
         if isinstance(part, nn.Sequential) and len(part):
+            if first is not None and (pattern := _pattern(part[0])):
+                self._rearranged(first, pattern, part[0], _next_width(part))
+                return None
             for index, inner in enumerate(part):
                 if isinstance(inner, WITHOUT_WIDTH) and index < len(part) - 1:
                     continue
@@ -30,6 +39,9 @@ class ModuleCalls(TensorCalls):
                 return None if made is None else Ref(made.name, whole=False)
         if isinstance(part, nn.MultiheadAttention):
             return self._multihead(part, arguments, keywords)
+        if first is not None and (pattern := _pattern(part)):
+            self._rearranged(first, pattern, part, None)
+            return None
         if first is not None:
             evidence = self.found[first.name]
             match part:
@@ -73,6 +85,30 @@ class ModuleCalls(TensorCalls):
             return first
         return self.function(part.forward, part, arguments, keywords)
 
+    def _rearranged(self, ref: Ref, pattern: str, layer: nn.Module, width: int | None) -> None:
+        """Read the pattern of an einops layer; `width`: what the layer behind it takes.
+
+        ``b c (h p1) (w p2) -> b (h w) (p1 p2 c)`` in front of a layer of width p1 * p2 * 3: c is 3.
+        """
+        left, _, right = pattern.partition("->")
+        axes = _AXES.findall(left)
+        if "..." in axes:
+            return
+        evidence = self.found[ref.name]
+        evidence.vote_rank(len(axes), 3)
+        evidence.letters.append(tuple(a.strip("()").lower() for a in axes))
+        known: dict[str, int] = dict(getattr(layer, "axes_lengths", {}))
+        made = _AXES.findall(right)
+        parts = made[-1].strip("()").split() if made else []
+        rest = [name for name in parts if name not in known]
+        if width is None or len(rest) != 1 or rest[0] not in axes or not ref.whole:
+            return
+        channels, left_over = divmod(width, math.prod(known[n] for n in parts if n in known))
+        if left_over == 0 and axes.index(rest[0]) == 1:
+            evidence.channels[1] = channels
+        elif left_over == 0 and axes.index(rest[0]) == len(axes) - 1:
+            evidence.vote_last(channels, 2)
+
     def _multihead(
         self,
         part: nn.MultiheadAttention,
@@ -96,3 +132,22 @@ class ModuleCalls(TensorCalls):
                 if key == "attn_mask":
                     self.found[ref.name].letters.append(("t", "s"))
         return None
+
+
+def _pattern(part: nn.Module) -> str | None:
+    """Return the pattern of an einops layer (Rearrange, Reduce), None for any other module."""
+    pattern = getattr(part, "pattern", None)
+    return pattern if isinstance(pattern, str) and "->" in pattern else None
+
+
+def _next_width(parts: nn.Sequential) -> int | None:
+    """Return the width that the first of torch's layers behind the first part takes."""
+    for part in list(parts)[1:]:
+        match part:
+            case nn.Linear():
+                return part.in_features
+            case nn.LayerNorm():
+                return part.normalized_shape[-1]
+            case _ if not isinstance(part, WITHOUT_WIDTH):
+                return None
+    return None

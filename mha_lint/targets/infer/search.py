@@ -9,6 +9,16 @@ import math
 import time
 from typing import Any
 
+from mha_lint.model.source import Span
+from mha_lint.targets.failures import same_at_every_size
+from mha_lint.targets.infer.chance import (
+    First,
+    fails_at_any_size,
+    fails_but_for,
+    only_sizes_differ,
+    reduced_to_one,
+    widths_guessed,
+)
 from mha_lint.targets.infer.construct import Constructor
 from mha_lint.targets.infer.edits import (
     build_edits,
@@ -18,18 +28,21 @@ from mha_lint.targets.infer.edits import (
     with_entry,
 )
 from mha_lint.targets.infer.guesses import InputGuess, render_input
-from mha_lint.targets.infer.inputs import Inputs
+from mha_lint.targets.infer.inputs import Inputs, image_sides
 from mha_lint.targets.infer.module_needs import module_dtype
 from mha_lint.targets.infer.scheme import SCHEMES, Scheme
 from mha_lint.targets.infer.state import State
 from mha_lint.targets.infer.vocabulary import Role, role_of
 from mha_lint.targets.make import FileMaker, StageError, run_once
+from mha_lint.targets.scene import scene_of
+from mha_lint.targets.session import describe
 from mha_lint.targets.sizes import bound_arguments, sizes_of
 from mha_lint.targets.subject import Recipe, Subject
 from mha_lint.targets.tensors import tensors_in
 from mha_lint.targets.timelimit import TimeLimitError, time_limit
 
 MOST_TRIES = 120
+MOST_TIMEOUTS = 3
 SECONDS = 5.0
 LARGEST = 1_000_000
 """Elements of an input, beyond which a guess is not tried."""
@@ -46,6 +59,10 @@ class Outcome:
     unsure: tuple[str, ...] = ()
     first_errors: tuple[BaseException, ...] = ()
     """The error of the first guess at each set of sizes, where it built."""
+    certain: bool = False
+    """The failure is the code's own: it runs at no sizes but by chance."""
+    seconds: float = 0.0
+    """How long a try took that was stopped, where no other failure is known."""
 
 
 class Search:
@@ -82,7 +99,8 @@ class Search:
         self.spare: Subject | None = None
         self.accepted: State | None = None
         self.finite = True
-        self.first_errors: list[BaseException] = []
+        self.first: dict[Scheme, First] = {}
+        self.stopped: list[tuple[str, str]] = []
 
     def run(self) -> Outcome:
         """Try states until one runs and gives finite numbers."""
@@ -92,16 +110,72 @@ class Search:
             cost, _, state = heapq.heappop(self.heap)
             subject = self._try(state, cost)
             if subject is not None:
-                return self._made_anew(self._simplified(subject))
-        for scheme in SCHEMES:  # for the error at each set of sizes
-            if time.monotonic() < self.deadline:
-                self._try(State(scheme), math.inf)
+                return self._settled(subject)
+            if len(self.stopped) >= MOST_TIMEOUTS:
+                break
+        self._first_guesses()
         if self.spare is not None:
             return self._made_anew(self.spare)
         if self.best is None:
-            return Outcome(None)
+            build, call = self.stopped[0] if self.stopped else ("", "")
+            return Outcome(None, build=build, call=call, seconds=SECONDS if build else 0.0)
         _, failure, build, call = self.best
-        return Outcome(None, failure, build, call, self._unsure(), tuple(self.first_errors))
+        errors = tuple(first.error for first in self.first.values())
+        place = fails_at_any_size(errors[0], self.home) if errors else None
+        if place is not None and self._all_at(place):
+            first = next(iter(self.first.values()))
+            failure, build, call = first.failure, first.build, first.call
+        certain = place is not None and self._all_at(place)
+        return Outcome(None, failure, build, call, self._unsure(), errors, certain)
+
+    def _first_guesses(self) -> Subject | None:
+        """Try the first guess at every set of sizes, for its error; return one that runs."""
+        found = None
+        for scheme in SCHEMES:
+            if time.monotonic() < self.deadline and len(self.stopped) < MOST_TIMEOUTS:
+                found = found or self._try(State(scheme), math.inf)
+        return found
+
+    def _settled(self, subject: Subject) -> Outcome:
+        """Return `subject`, unless it runs by chance: then the failure at all usual sizes."""
+        state, first = self.accepted, self.first.get(SCHEMES[0])
+        assert state is not None
+        inputs = self._inputs(subject.build, subject.module, state.scheme)
+        usual = first is None or not only_sizes_differ(state, inputs, self.constructor)
+        if usual or first is None:
+            return self._made_anew(self._simplified(subject))
+        place = fails_at_any_size(first.error, self.home) or fails_but_for(
+            state.scheme.length,
+            first.error,
+            self.home,
+            inputs.sizes_at(state.scheme),
+            sizes_of(bound_arguments(subject.recipe, self.scope)),
+        )
+        head = reduced_to_one(state, self.constructor)
+        if place is None and head is None:
+            return self._made_anew(self._simplified(subject))
+        better = self._first_guesses()
+        self.accepted = state
+        errors = tuple(one.error for one in self.first.values())
+        if place is not None and self._all_at(place):
+            return Outcome(
+                None, first.failure, first.build, first.call, first_errors=errors, certain=True
+            )
+        if head is None or better is not None:
+            return self._made_anew(self._simplified(better or subject))
+        if widths_guessed(state, self.constructor) < 2 and same_at_every_size(errors, self.home):
+            return Outcome(None, first.failure, first.build, first.call, first_errors=errors)
+        found = self._made_anew(self._simplified(subject))
+        if found.subject is not None:
+            several = dict(self.constructor.first(state.scheme))[head] if self.constructor else ""
+            note = f"{head}=1 (inferred): with {several} it fails, {describe(first.error)}"
+            found.subject.notes += (note,)
+        return found
+
+    def _all_at(self, place: Span) -> bool:
+        """Tell whether every first guess that failed did so at the line of `place`."""
+        scenes = [scene_of(one.error, self.home) for one in self.first.values()]
+        return all(s is not None and s.span.line == place.line for s in scenes)
 
     def _made_anew(self, subject: Subject) -> Outcome:
         """Make the subject once more from its recipe: its module has been called before."""
@@ -165,15 +239,16 @@ class Search:
         if self._too_large(inputs, state):
             return None
         try:
-            with time_limit(SECONDS):
+            with time_limit(self._seconds()):
                 subject = self.maker.evaluate(recipe, built=module)
                 self.finite = not _has_nan(subject)
         except TimeLimitError:
+            self.stopped.append((build, call))
             return None
         except StageError as failure:
             self._failed(failure, build, call, 2)
-            if is_first and failure.stage == "call":
-                self.first_errors.append(failure.error)
+            if is_first and failure.stage == "call" and state.scheme in SCHEMES:
+                self.first.setdefault(state.scheme, First(failure, build, call))
             if self.call is None:
                 for extra, successor in call_edits(
                     self.constructor, state, failure.error, inputs, self.home
@@ -214,7 +289,7 @@ class Search:
             inputs = self._inputs(subject.build, subject.module, other.scheme)
             call = self._render_call(inputs, other, subject.module)
             try:
-                with time_limit(SECONDS):
+                with time_limit(self._seconds()):
                     recipe = Recipe(subject.build, call, "inferred")
                     found = self.maker.evaluate(recipe, built=subject.module)
             except (StageError, TimeLimitError):
@@ -231,6 +306,10 @@ class Search:
         same = [o for o in inputs.options(name) if len(o.axes) == len(guess.axes)]
         return next((o for o in same if o.kind == guess.kind), None)
 
+    def _seconds(self) -> float:
+        """Return how long the next try may take."""
+        return min(SECONDS, self.deadline - time.monotonic())
+
     def _failed(self, failure: StageError, build: str, call: str, stage: int) -> None:
         if self.best is None or stage > self.best[0]:
             self.best = (stage, failure, build, call)
@@ -238,10 +317,11 @@ class Search:
     def _module(self, build: str, state: State, cost: float) -> Any:
         if build not in self.modules:
             try:
-                with time_limit(SECONDS):
+                with time_limit(self._seconds()):
                     self.modules[build] = self.maker.build(build)
             except TimeLimitError:
                 self.modules[build] = None
+                self.stopped.append((build, ""))
             except StageError as failure:
                 self.modules[build] = None
                 self._failed(failure, build, "", 1)
@@ -258,6 +338,7 @@ class Search:
             numbers = sizes_of(bound_arguments(recipe, self.scope))
             widths = [v for n, v in numbers.items() if role_of(n) is Role.WIDTH and v > 1]
             self.inputs[key] = Inputs(module, scheme, next(iter(widths), None))
+            self.inputs[key].images = image_sides(numbers)
         return self.inputs[key]
 
     def _render_call(self, inputs: Inputs, state: State, module: Any) -> str:

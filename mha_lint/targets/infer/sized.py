@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 from mha_lint.targets.infer.scheme import Scheme
 from mha_lint.targets.infer.vocabulary import Role
+
+_TOKENS = re.compile(r"quer|latent|slot|seed|regist|mem")
+"""Counts of rows of a table that attends or is attended to: 5 is no size of any scheme."""
 
 
 def sized(name: str, role: Role | None, scheme: Scheme) -> list[str]:
@@ -41,6 +46,8 @@ def sized(name: str, role: Role | None, scheme: Scheme) -> list[str]:
             return [str(scheme.side)]
         case Role.WINDOW:
             return ["4" if scheme.square else "3", "2"]
+        case Role.COUNT if _TOKENS.search(plain):
+            return ["5", "2", "1"]
         case Role.PATCH | Role.COUNT:
             return ["2", "1"]
         case Role.GROUPS:

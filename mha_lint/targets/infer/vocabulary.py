@@ -5,6 +5,7 @@ parameter, and the errors of a first run, overrule them.
 from __future__ import annotations
 
 import enum
+import functools
 import re
 
 
@@ -183,6 +184,7 @@ _PARTS: tuple[tuple[str, Role], ...] = (
 )  # fmt: skip
 
 
+@functools.lru_cache(maxsize=4096)
 def role_of(name: str) -> Role | None:
     """Return what the parameter or field `name` sets, or None if its name does not say."""
     plain = _snake(name)

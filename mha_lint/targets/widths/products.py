@@ -11,6 +11,7 @@ from torch import nn
 from mha_lint.model.target import ShapeProblem
 from mha_lint.targets.infer.vocabulary import Role, role_of
 from mha_lint.targets.scene import Scene
+from mha_lint.targets.widths.layout import sums_values
 from mha_lint.targets.widths.wording import (
     as_heads,
     lost_channels,
@@ -49,7 +50,7 @@ def operands(scene: Scene, error: BaseException, message: str) -> ShapeProblem |
     if found is None or not isinstance(error, RuntimeError):
         return None
     (q_name, q), (k_name, k) = found
-    if q.dim() != k.dim() or q.dim() < 3:
+    if q.dim() != k.dim() or q.dim() < 3 or sums_values(scene):
         return None
     if q.shape[-1] != k.shape[-1]:
         return mismatched(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeAlias
 
 import pytest
@@ -39,7 +40,7 @@ def test_several_heads_without_a_map(check: Check, site: Site, at: At) -> None:
             here="the heads leave here unmixed",
             why="W_O is part of the definition: without it each head writes to its own channels"
             " only",
-            help="self.output = nn.Linear(24, 24); return self.output(context)",
+            help="self.output = nn.Linear(d_model, d_model); return self.output(context)",
             evidence=("no map follows the merge",),
             confirm="identity: no learned map stands between the concatenated heads and the output",
         )
@@ -53,14 +54,40 @@ def test_a_declared_map_that_is_dropped_is_named(check: Check, site: Site, at: A
         "the 4 heads are concatenated, but no learned map mixes them:"
         " fc_concat never reaches the output"
     )
-    assert found.help == "return fc_concat(context)"
+    assert found.help == "return self.fc_concat(context)"
     assert found.at == at(27)
 
 
 def test_several_dropped_maps_are_named(check: Check, site: Site) -> None:
     (found,) = check("MHA101", site(output_projection=without(declared=("a.weight", "b.weight"))))
     assert found.message.endswith("mixes them: a and b never reach the output")
-    assert found.help.startswith("self.output = nn.Linear(24, 24)")
+    assert found.help.startswith("self.output = nn.Linear(d_model, d_model)")
+
+
+def test_the_map_is_written_with_the_users_names(check: Check, site: Site) -> None:
+    fact = Known(OutputProjection(False, model_width="embed_dim"), "no map follows the merge")
+    (found,) = check("MHA101", site(output_projection=fact))
+    assert found.help.startswith("self.output = nn.Linear(embed_dim, embed_dim)")
+    narrow = Known(Dims(24, 4, 4, 6, 5, 7, 7, 3))
+    (found,) = check("MHA101", site(output_projection=fact, dims=narrow))
+    assert found.help.startswith("self.output = nn.Linear(num_heads * v_dim, embed_dim)")
+
+
+@pytest.mark.parametrize(
+    ("declared", "module", "help_"),
+    [
+        ("blocks.0.attn.proj.weight", "blocks.0.attn", "return self.proj(context)"),
+        ("blocks.0.proj.weight", "blocks.0.attn", "apply blocks.0.proj to the context"),
+        ("w_o", "", "return context @ self.w_o"),
+    ],
+)
+def test_the_map_is_called_as_its_owner_does(
+    check: Check, site: Site, declared: str, module: str, help_: str
+) -> None:
+    fact = without(declared=(declared,))
+    info = replace(site().info, module=module)
+    (found,) = check("MHA101", site(output_projection=fact, info=info))
+    assert found.help == help_
 
 
 def test_one_head_needs_no_map(check: Check, site: Site) -> None:

@@ -21,7 +21,7 @@ def test_all_operands(check: Check, site: Site, at: At) -> None:
     assert check("MHA110", site(overwritten=Known(("q", "k", "v"), "head 1 reads head 0"))) == [
         Violation(
             "the loop over the heads overwrites its own input: the q, k and v of one head"
-            " is projected from that of the head before",
+            " are projected from those of the head before",
             at=at(10),
             here="reads what the head before made",
             why="every head must project the same input; here head i sees it through i + 1 maps",
@@ -36,5 +36,6 @@ def test_all_operands(check: Check, site: Site, at: At) -> None:
 def test_the_keys_alone(check: Check, site: Site, at: At) -> None:
     (found,) = check("MHA110", site(overwritten=Known(("k",))))
     assert found.at == at(11)
+    assert found.message.endswith("the k of one head is projected from that of the head before")
     assert found.labels == ()
     assert found.help == "bind the projection to a new name: k_i = layer(x)"

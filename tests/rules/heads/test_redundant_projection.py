@@ -7,6 +7,8 @@ from typing import TypeAlias
 
 from mha_lint.model.facts import (
     Known,
+    Projection,
+    Roles,
     SiteFacts,
     Stacked,
     Unknown,
@@ -40,6 +42,17 @@ def test_one_note_for_each_line(check: Check, site: Site, at: At) -> None:
         "v_pre and in_proj_weight are two linear maps in a row on v, with nothing between them"
     )
     assert second.at == at(12)
+
+
+def test_the_librarys_own_out_proj_stays(check: Check, site: Site) -> None:
+    stacked = Known((Stacked("attn.out_proj.weight", "head.weight", "output", None),), "e")
+    (found,) = check("MHA108", site(stacked=stacked))
+    assert found.help.startswith("drop attn.out_proj, or")
+    library = (Projection("attn.in_proj_weight", ("x",), None, 24, 24),)
+    (found,) = check(
+        "MHA108", site(stacked=stacked, roles=Known(Roles(library, library, library), "roles"))
+    )
+    assert found.help.startswith("drop head, or")
 
 
 def test_an_overwritten_operand_is_another_rule(check: Check, site: Site, at: At) -> None:

@@ -14,7 +14,7 @@ from mha_lint.model.facts import (
     Roles,
     SiteFacts,
 )
-from mha_lint.model.finding import Label, Violation
+from mha_lint.model.finding import Label, Severity, Violation
 from mha_lint.model.source import Span
 
 At: TypeAlias = Callable[[int], Span]
@@ -101,3 +101,30 @@ def test_an_unused_output_projection_is_another_rule(check: Check, site: Site) -
 def test_an_unused_projection_alone_is_another_rule(check: Check, site: Site) -> None:
     roles = Roles(through("query"), through("key"), through("value"), (), ("gate.weight",))
     assert check("MHA106", site(roles=Known(roles))) == []
+
+
+def test_keys_and_values_exchanged(check: Check, site: Site, at: At) -> None:
+    why = "the values are normalised as the queries are, and the keys are not"
+    roles = Roles(through("query"), through("value"), through("key"), exchanged=why)
+    (found,) = check("MHA106", site(roles=Known(roles, "graph")))
+    assert found.message == (
+        "keys and values are exchanged: the scores compare with value, and the weights sum key"
+        f" ({why})"
+    )
+    assert (found.at, found.severity) == (at(24), Severity.WARNING)
+    assert found.evidence == ("graph", why)
+    assert found.confirm == "identity: k comes through value, v through key"
+
+
+def test_weights_in_the_place_of_values(check: Check, site: Site, at: At) -> None:
+    roles = Roles(through("query"), through("key"), through("value"), value_is="weights")
+    (found,) = check("MHA106", site(roles=Known(roles, "nothing reads the product")))
+    assert found == Violation(
+        "the weights are taken for the values that they should sum: nothing reads weights @ v",
+        at=at(24),
+        here="the weights, not the context",
+        why="the values take no part: the output depends on how the keys are weighted alone",
+        help="use the context: where a helper returns both, unpack them in its order",
+        evidence=("nothing reads the product",),
+        confirm="identity: nothing that weights @ v computes reaches the output",
+    )

@@ -32,7 +32,7 @@ def test_visible_at_unequal_widths(check: Check, subject: Subject, at: At) -> No
             at=at(17),
             here="fits only while the weight is square",
             why="the map is the transpose of what its shape says, unseen while widths are equal",
-            help="contract the input axis of an (out, in) weight: x @ weight.T",
+            help="contract its input axis: x @ weight.T for (out, in), x @ weight for (in, out)",
             evidence=("built again", "with n_out=30: RuntimeError: size mismatch"),
             confirm="witness: with n_out=30 the same call raises RuntimeError: size mismatch",
         )

@@ -94,3 +94,21 @@ def test_an_unused_projection_without_a_swap_is_reported(
     roles = Roles(through("query"), through("key"), through("value"), (), ("gate.weight",))
     facts = subject(sites=(site(roles=Known(roles)),), unused_modules=Known((("gate", None),)))
     assert len(check("MHA109", facts)) == 1
+
+
+def test_a_dropped_copy_is_no_declaration(check: Check, subject: Subject) -> None:
+    (found,) = check("MHA109", subject(unused_modules=Known((("the normalised copy of k", None),))))
+    assert found.message == "the normalised copy of k never reaches the output"
+
+
+def test_the_list_of_what_mha106_names_is_left_to_it(
+    check: Check, subject: Subject, site: Site
+) -> None:
+    roles = Roles(
+        through("query"), through("key"), through("key"), ("kv",), ("values.0.weight",), (), "k"
+    )
+    unused = Known((("values", None), ("gate", None)))
+    facts = subject(sites=(site(roles=Known(roles)),), unused_modules=unused)
+    assert [found.message for found in check("MHA109", facts)] == [
+        "gate is declared but never reaches the output"
+    ]

@@ -10,6 +10,8 @@ import pytest
 from mha_lint.model.facts import (
     Kind,
     Known,
+    Projection,
+    Roles,
     SiteFacts,
     SubjectFacts,
     UnusedInput,
@@ -71,3 +73,35 @@ def test_silent_beside_a_real_cross_attention(check: Check, subject: Subject, si
 
 def test_silent_without_attention(check: Check, subject: Subject) -> None:
     assert check("MHA112", subject(sites=(), unused_inputs=Known((MEMORY,)))) == []
+
+
+def test_a_source_that_is_encoded_and_dropped(check: Check, subject: Subject, site: Site) -> None:
+    tokens = UnusedInput("src", (2, 9), looks_like_source=True, encoded=True)
+    (found,) = check("MHA112", subject(unused_inputs=Known((tokens,)), sites=(site(),)))
+    assert found.message == (
+        "src is never read: keys and values come from the same states as the queries"
+        " (it is encoded, and the result dropped)"
+    )
+    assert found.help == "pass what was made of it on: decoder(x, memory)"
+
+
+def reads(q: tuple[str, ...], k: tuple[str, ...]) -> Known[Roles]:
+    made = {
+        name: (Projection(f"{name}.weight", source, None, 24, 24),)
+        for name, source in (("q", q), ("k", k), ("v", k))
+    }
+    return Known(Roles(made["q"], made["k"], made["v"]), "roles")
+
+
+def test_a_source_that_asks(check: Check, subject: Subject, site: Site) -> None:
+    asks = site(kind=Kind.CROSS, roles=reads(("memory",), ("x",)))
+    (found,) = check("MHA112", subject(sites=(asks,)))
+    assert found.message.startswith("the queries come from memory and the keys from x: ")
+
+
+def test_a_source_that_gathers_first_and_answers_then(
+    check: Check, subject: Subject, site: Site
+) -> None:
+    asks = site(kind=Kind.CROSS, roles=reads(("memory",), ("x",)))
+    answers = site(kind=Kind.CROSS, roles=reads(("x",), ("memory", "x")))
+    assert check("MHA112", subject(sites=(asks, answers))) == []

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
+import pytest
+
 from mha_lint.model.facts import (
     BatchMixing,
     Known,
     SiteFacts,
     SubjectFacts,
+    UnknownFactError,
 )
 from mha_lint.model.finding import Violation
 from mha_lint.model.source import Span
@@ -58,3 +61,15 @@ def test_without_a_reason(check: Check, subject: Subject) -> None:
 
 def test_meant(check: Check, subject: Subject) -> None:
     assert check("MHA601", subject(batch=mixing(intended=True))) == []
+
+
+def test_states_that_mix_where_the_output_does_not(check: Check, subject: Subject) -> None:
+    fact = BatchMixing(True, 0, "", 0.2, None, seen_in="states")
+    (found,) = check("MHA601", subject(batch=Known(fact, "")))
+    assert found.confirm == "witness: changing one sample moves the state of another by 0.2"
+
+
+def test_without_a_witness_it_is_left_open(check: Check, subject: Subject) -> None:
+    fact = Known(BatchMixing(True, 0, "the first axis is the batch", 0.0, None))
+    with pytest.raises(UnknownFactError, match="no other sample's output was seen to move"):
+        check("MHA601", subject(batch=fact))

@@ -86,3 +86,12 @@ def test_other_functions_are_a_warning(
 @pytest.mark.parametrize("kind", [Kind.LINEAR, Kind.CHANNEL])
 def test_other_kinds_are_not_judged(check: Check, site: Site, kind: Kind) -> None:
     assert check("MHA205", site(normaliser=normalised("none"), kind=kind)) == []
+
+
+def test_positive_weights_that_sum_to_one_are_fine(check: Check, site: Site) -> None:
+    assert check("MHA205", site(normaliser=normalised("simplex", row_sums=(1.0, 1.0)))) == []
+
+
+def test_a_mean_over_the_keys_is_a_design(check: Check, site: Site) -> None:
+    for function in ("none", "relu"):
+        assert check("MHA205", site(normaliser=normalised(function, averaged=True))) == []

@@ -12,6 +12,7 @@ from mha_lint.model.facts import (
     BranchScale,
     Kind,
     Known,
+    Normaliser,
     Scale,
     ScaleFactor,
     SiteFacts,
@@ -155,3 +156,10 @@ def test_the_branch_that_is_not_as_stated_is_marked(check: Check, site: Site, at
 
 def test_branches_that_agree(check: Check, site: Site) -> None:
     assert check("MHA202", site(branch_scales=branch(0.408, 0.4080001))) == []
+
+
+def test_one_over_the_number_of_keys_without_a_softmax(check: Check, site: Site) -> None:
+    scale = scaled(1 / 7, "1/T_k")
+    mean = Known(Normaliser("none", averaged=True))
+    assert check("MHA202", site(scale=scale, normaliser=mean)) == []
+    assert len(check("MHA202", site(scale=scale))) == 1

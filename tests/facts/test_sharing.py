@@ -1,0 +1,110 @@
+"""One weight behind two operands, and what tells the two apart all the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.facts.conftest import Measure
+
+Known = Callable[[Any], Any]
+
+ONE = """\
+class One(nn.Module):
+    def __init__(self, width, inner):
+        super().__init__()
+        self.base = nn.Linear(width, inner)
+        self.value = nn.Linear(width, width)
+        self.gain = nn.Parameter(torch.randn(2, inner))
+        self.norm = nn.LayerNorm(inner)
+        self.pool = nn.AvgPool1d(2)
+        self.out = nn.Linear(width, width)
+
+    def forward(self, x):
+        z = self.base(x)
+        q, k = z, z
+        weights = torch.softmax(q @ k.transpose(1, 2) / z.shape[-1] ** 0.5, dim=-1)
+        return self.out(weights @ self.value(x))
+"""
+CALL = {"build": "One(24, 6)", "call": "torch.randn(2, 8, 24)"}
+
+
+@pytest.mark.parametrize(
+    ("operands", "same"),
+    [
+        ("z, z", ("qk",)),
+        ("z * 2, z / 3", ("qk",)),
+        ("z * self.gain[0], z", ()),
+        ("z * self.gain[0], z * self.gain[1]", ()),
+        ("z * self.gain[0], z * self.gain[0]", ("qk",)),
+        ("self.norm(z), z", ()),
+    ],
+)
+def test_gains_of_their_own(
+    operands: str, same: tuple[str, ...], measured: Measure, known: Known
+) -> None:
+    case = measured(("q, k = z, z", f"q, k = {operands}"), text=ONE, **CALL)
+    assert known(case.site.roles).same == same
+
+
+def test_positions_that_are_pooled_on_one_side(measured: Measure, known: Known) -> None:
+    pooled = "q, k = z, self.pool(z.transpose(1, 2)).transpose(1, 2)"
+    values = ("weights @ self.value(x)", "weights @ self.value(x)[:, ::2]")
+    assert known(measured(("q, k = z, z", pooled), values, text=ONE, **CALL).site.roles).same == ()
+
+
+LATENT = """\
+class Latent(nn.Module):
+    def __init__(self, width, heads, latent):
+        super().__init__()
+        self.h, self.d = heads, width // heads
+        self.down, self.query = nn.Linear(width, latent), nn.Linear(width, width)
+        self.up_k = nn.Parameter(torch.randn(heads, self.d, latent))
+        self.up_v = nn.Parameter(torch.randn(heads, self.d, latent))
+        self.out = nn.Linear(width, width)
+
+    def forward(self, x):
+        c = self.down(x)
+        q = self.query(x).unflatten(-1, (self.h, self.d))
+        q = torch.einsum("bthd,hdc->bhtc", q, self.up_k)
+        w = torch.softmax(torch.einsum("bhtc,bsc->bhts", q, c) * self.d**-0.5, -1)
+        y = torch.einsum("bhts,bsc->bhtc", w, c)
+        return self.out(torch.einsum("bhtc,hdc->bthd", y, self.up_v).flatten(2))
+"""
+
+
+def test_a_map_per_head_behind_the_context(measured: Measure, known: Known) -> None:
+    case = measured(text=LATENT, build="Latent(40, 4, 12)", call="torch.randn(2, 8, 40)")
+    assert known(case.site.roles).same == ()
+    plain = (
+        'return self.out(torch.einsum("bhtc,hdc->bthd", y, self.up_v).flatten(2))',
+        "return self.out(y.transpose(1, 2).flatten(2))",
+    )
+    widths = ("self.out = nn.Linear(width, width)", "self.out = nn.Linear(heads * latent, width)")
+    case = measured(
+        plain, widths, text=LATENT, build="Latent(40, 4, 12)", call="torch.randn(2, 8, 40)"
+    )
+    assert known(case.site.roles).same == ("kv",)
+
+
+STORED = """\
+class Stored(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.ask, self.keep, self.read = (nn.Linear(width, width) for _ in range(3))
+
+    def forward(self, x, y):
+        state, k = self.ask(x), self.keep(y)
+        state = torch.softmax(state @ k.transpose(1, 2) / k.shape[-1] ** 0.5, dim=-1) @ k
+        weights = torch.softmax(state @ k.transpose(1, 2) / k.shape[-1] ** 0.5, dim=-1)
+        return weights @ self.read(y)
+"""
+
+
+def test_a_context_that_asks_the_same_keys_again(measured: Measure, known: Known) -> None:
+    call = "torch.randn(2, 5, 24), torch.randn(2, 9, 24)"
+    first, _ = measured(text=STORED, build="Stored(24)", call=call).facts.sites
+    assert known(first.roles).same == ()
