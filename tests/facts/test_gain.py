@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -18,6 +19,8 @@ from tests.facts.spellings import SPELLINGS
 
 if TYPE_CHECKING:
     from tests.facts.conftest import Case, Measure
+
+Known = Callable[[Any], Any]
 
 SCALE = "        scores = scores / math.sqrt(self.d_k)\n"
 
