@@ -23,7 +23,7 @@ from mha_lint.model.report import NotChecked, Status, TargetReport
 from mha_lint.model.settings import Settings
 from mha_lint.model.target import TargetSpec
 from mha_lint.oracle import confirm
-from mha_lint.rulebook.judge import Judgement, in_words, judge, relative_path
+from mha_lint.rulebook.judge import Confirm, Judgement, in_words, judge, relative_path
 from mha_lint.rulebook.pack import LoadedRule
 from mha_lint.targets.open import open_subject
 from mha_lint.targets.subject import Subject
@@ -65,7 +65,7 @@ def judge_target(spec: TargetSpec, settings: Settings, rules: list[LoadedRule]) 
     checked = cross_check(measured, settings, subject) if settings.crosscheck else []
     facts = judged_by_enclosing(measured.facts, subject, settings)
     facts = named_by_user(facts, subject)
-    prove = _confirmer(checked)
+    prove = _confirmer(checked, facts)
     judgement = judge(rules, facts, settings=settings, target=spec.text, confirm=prove)
     explained = {f.site for f in judgement.findings if f.severity is Severity.ERROR}
     mismatches = _with_mismatches(facts, [c for c in checked if c.report.site not in explained])
@@ -117,15 +117,22 @@ def _without_guesses(judgement: Judgement, subject: Subject) -> Judgement:
     )
 
 
-def _confirmer(checked: list[CheckedSite]):  # type: ignore[no-untyped-def]
+def _confirmer(checked: list[CheckedSite], facts: SubjectFacts) -> Confirm:
+    """Return what proves a violation: the oracle, else two runs that show a wrong split."""
     verdicts = {c.report.site: c.verdict for c in checked}
+    sites = {one.info.id: one for one in facts.sites}
 
     def prove(site: str | None, violation: Violation) -> str | None:
         said = in_words(site, violation)
         if said is not None or violation.confirm is None:
             return said
         verdict = verdicts.get(site or "")
-        return confirm(verdict, violation.confirm) if verdict is not None else None
+        found = confirm(verdict, violation.confirm) if verdict is not None else None
+        kind, _, which = violation.confirm.partition(":")
+        if found is not None or kind != "split" or site not in sites:
+            return found
+        split = getattr(sites[site], f"split_{which}", None)
+        return (split.value.witness or None) if isinstance(split, Known) else None
 
     return prove
 

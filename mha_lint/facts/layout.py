@@ -12,6 +12,7 @@ from mha_lint.facts.heads import shared_head_axes
 from mha_lint.facts.places import span_of
 from mha_lint.facts.selection import placed_by_data
 from mha_lint.facts.unsteady import unless_data_decides
+from mha_lint.facts.witness import split_witness
 from mha_lint.model.facts import Fact, Kind, Known, Layout, LayoutKind, NotApplicable, Unknown
 from mha_lint.model.source import Span
 from mha_lint.sites.dependence import is_number, op, shape
@@ -27,8 +28,13 @@ def measure_split(bench: Bench, site: Site, which: str) -> Fact[Layout]:
     if site.kind in (Kind.LINEAR, Kind.CHANNEL):
         return NotApplicable(f"{site.kind} attention is laid out otherwise on purpose")
     facts = [_split_of(bench, member, which) for member in site.all]
-    wrong = [f for f in facts if isinstance(f, Known) and f.value.kind is not LayoutKind.RIGHT]
-    return wrong[0] if wrong else facts[0]
+    for member, fact in zip(site.all, facts, strict=True):
+        if isinstance(fact, Known) and fact.value.kind is not LayoutKind.RIGHT:
+            operand: Operand = getattr(member, which)
+            witness = split_witness(bench, operand, which)
+            seen = dataclasses.replace(fact.value, witness=witness)
+            return dataclasses.replace(fact, value=seen)
+    return facts[0]
 
 
 def _split_of(bench: Bench, site: Site, which: str) -> Fact[Layout]:

@@ -148,6 +148,8 @@ class Layout:
     features: tuple[str, ...] = ()
     example: str = ""
     span: Span | None = None
+    witness: str = ""
+    """What two runs show that differ at one position, where the split is wrong."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -204,6 +204,8 @@ def _exchanged(facts: SiteFacts, roles: Roles) -> Iterator[Violation]:
 def _chained(facts: SiteFacts, roles: Roles) -> Iterator[Violation]:
     """Flag an operand that is projected from another operand."""
     for operand, other in roles.chained:
+        if operand + other == "vk" and _associates(facts):
+            continue
         own, first = (
             _listed(_names(getattr(roles, operand))),
             _listed(_names(getattr(roles, other))),
@@ -219,6 +221,16 @@ def _chained(facts: SiteFacts, roles: Roles) -> Iterator[Violation]:
             severity=Severity.WARNING,  # it computes something, and may be meant
             confirm=f"identity: {own} reads the output of {first}",
         )
+
+
+def _associates(facts: SiteFacts) -> bool:
+    """Return whether one head returns its context as it is.
+
+    So a Hopfield network does, whose values are W_V of the stored patterns W_K made: W_V is its W_O.
+    """
+    single = isinstance(facts.dims, Known) and facts.dims.value.num_heads == 1
+    output = facts.output_projection
+    return single and not (isinstance(output, Known) and output.value.present)
 
 
 def _unused(facts: SiteFacts, roles: Roles) -> tuple[str, ...]:

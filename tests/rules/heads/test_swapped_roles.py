@@ -8,7 +8,9 @@ from typing import TypeAlias
 import pytest
 
 from mha_lint.model.facts import (
+    Dims,
     Known,
+    NotApplicable,
     OutputProjection,
     Projection,
     Roles,
@@ -128,3 +130,16 @@ def test_weights_in_the_place_of_values(check: Check, site: Site, at: At) -> Non
         evidence=("nothing reads the product",),
         confirm="identity: nothing that weights @ v computes reaches the output",
     )
+
+
+def test_values_made_from_projected_keys(check: Check, site: Site, at: At) -> None:
+    roles = Known(Roles(through("query"), through("key"), through("value"), chained=(("v", "k"),)))
+    (found,) = check("MHA106", site(roles=roles))
+    assert found.severity is Severity.WARNING
+    assert found.message == (
+        "v is projected from k, which is projected already: value reads what key made"
+    )
+    one = Known(Dims(24, 1, 1, 24, 24, 7, 7, 3))
+    alone = NotApplicable("one head needs no map that mixes heads")
+    assert check("MHA106", site(roles=roles, dims=one, output_projection=alone)) == []
+    assert len(check("MHA106", site(roles=roles, dims=one))) == 1
