@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import torch
 
 from mha_lint.facts.bench import Bench
@@ -31,7 +33,7 @@ def split_witness(bench: Bench, operand: Operand, which: str) -> str:
     sizes = [changed.shape[a] for a in order]
     first, last = len(operand.groups), len(operand.groups) + len(operand.rows)
     flat = changed.permute(order).reshape(
-        _product(sizes[:first]), _product(sizes[first:last]), _product(sizes[last:])
+        prod(sizes[:first]), prod(sizes[first:last]), prod(sizes[last:])
     )
     rows = flat.any(-1)
     fullest = int(rows.sum(-1).argmax())
@@ -50,10 +52,3 @@ def split_witness(bench: Bench, operand: Operand, which: str) -> str:
                 f" {hit[0]}: the others belong to other positions"
             )
     return ""
-
-
-def _product(sizes: list[int]) -> int:
-    total = 1
-    for n in sizes:
-        total *= n
-    return total

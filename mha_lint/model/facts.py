@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 
 from mha_lint.model.fact import Fact as Fact
 from mha_lint.model.fact import Known as Known
@@ -379,9 +379,3 @@ class SubjectFacts:
     size_failures: Fact[tuple[SizeFailure, ...]] = _NOT_MEASURED
     crosscheck: Fact[tuple[str, ...]] = _NOT_MEASURED
     """Sentences on mismatches that no known variant explains (MHA901)."""
-
-
-def unknown_everything(facts: SiteFacts | SubjectFacts, why: str) -> SiteFacts | SubjectFacts:
-    """Return `facts` with every fact that is still open made unknown for the reason `why`."""
-    open_ = {f.name: Unknown(why) for f in fields(facts) if getattr(facts, f.name) is _NOT_MEASURED}
-    return type(facts)(**{f.name: open_.get(f.name, getattr(facts, f.name)) for f in fields(facts)})

@@ -9,7 +9,6 @@ from types import FrameType, TracebackType
 from typing import Any
 
 import torch
-from torch import nn
 
 from mha_lint.model.source import Span
 from mha_lint.targets.infer.errors import is_user_file
@@ -150,8 +149,3 @@ def _is_harmless(node: ast.expr) -> bool:
         ):
             return False
     return True
-
-
-def linear_of(module: Any) -> nn.Linear | None:
-    """Return `module` if it is a linear layer."""
-    return module if isinstance(module, nn.Linear) else None
