@@ -8,6 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
+from mha_lint.model.causal_facts import CacheCheck as CacheCheck
+from mha_lint.model.causal_facts import Causality as Causality
+from mha_lint.model.causal_facts import StateCheck as StateCheck
+from mha_lint.model.contract import Contract as Contract
+from mha_lint.model.contract import ContractEntry as ContractEntry
 from mha_lint.model.facts import BatchMixing as BatchMixing
 from mha_lint.model.facts import BranchScale as BranchScale
 from mha_lint.model.facts import Dims as Dims
@@ -36,6 +41,18 @@ from mha_lint.model.facts import UnusedInput as UnusedInput
 from mha_lint.model.finding import Label as Label
 from mha_lint.model.finding import Severity as Severity
 from mha_lint.model.finding import Violation as Violation
+from mha_lint.model.mask_facts import IgnoredMask as IgnoredMask
+from mha_lint.model.mask_facts import MaskFit as MaskFit
+from mha_lint.model.mask_facts import Masking as Masking
+from mha_lint.model.mask_facts import PaddingLeak as PaddingLeak
+from mha_lint.model.numeric_facts import HalfLoss as HalfLoss
+from mha_lint.model.numeric_facts import Learning as Learning
+from mha_lint.model.numeric_facts import ReturnedWeights as ReturnedWeights
+from mha_lint.model.numeric_facts import Stability as Stability
+from mha_lint.model.numeric_facts import TrainingDropout as TrainingDropout
+from mha_lint.model.position_facts import HeadGroups as HeadGroups
+from mha_lint.model.position_facts import PositionBias as PositionBias
+from mha_lint.model.position_facts import Rotary as Rotary
 from mha_lint.model.rule import Rule as Rule
 from mha_lint.model.rule import SiteCheck as SiteCheck
 from mha_lint.model.rule import SubjectCheck as SubjectCheck

@@ -1,10 +1,9 @@
-"""What the code is meant to be: stated by the user, else inferred from names."""
+"""What a stated contract makes of findings."""
 
 from __future__ import annotations
 
+from mha_lint.model.contract import ContractEntry
 from mha_lint.model.finding import Finding
-from mha_lint.model.report import ContractEntry
-from mha_lint.targets.subject import Subject
 
 ALLOWS: dict[str, tuple[str, ...]] = {
     "scale=none": ("MHA201", "MHA202"),
@@ -15,20 +14,6 @@ ALLOWS: dict[str, tuple[str, ...]] = {
     "self": ("MHA112",),
 }
 """Findings that a stated contract turns into what was meant."""
-
-
-def contract_of(subject: Subject) -> tuple[ContractEntry, ...]:
-    """Return the contract: what was stated, then what the class name says."""
-    found: list[ContractEntry] = []
-    for entry in subject.spec.expect:
-        key, _, value = entry.partition("=")
-        found.append(ContractEntry(key, value or True, "stated"))
-    stated = {e.key for e in found}
-    name = subject.name.lower()
-    for key, words in (("causal", ("causal", "autoregressive")), ("cross", ("crossatt",))):
-        if key not in stated and any(w in name for w in words):
-            found.append(ContractEntry(key, True, f"class name {subject.name}"))
-    return tuple(found)
 
 
 def without_expected(

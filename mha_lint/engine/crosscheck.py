@@ -13,11 +13,12 @@ import torch
 from torch import Tensor
 
 from mha_lint.capture import Replay
-from mha_lint.engine.arrange import Arranged, NotArrangedError, arrange, source_tensor
+from mha_lint.engine.arrange import Arranged, arrange, source_tensor
 from mha_lint.engine.precision import NotMeasuredError, PrecisionBench, dtype_of
 from mha_lint.facts.bench import Bench
 from mha_lint.facts.heads import measure_dims
 from mha_lint.facts.merge import sample_axes
+from mha_lint.facts.order import NotArrangedError
 from mha_lint.facts.output import OutputPath, output_path
 from mha_lint.facts.subject import Measurement
 from mha_lint.model.facts import Kind, Known, SiteFacts

@@ -17,13 +17,9 @@ from torch import Tensor, nn
 from torch.fx import Node
 
 from mha_lint.capture import CaptureError, Replay, record
-from mha_lint.engine.arrange import (
-    NotArrangedError,
-    order_of,
-    score_operands,
-    value_side,
-)
+from mha_lint.engine.arrange import value_side
 from mha_lint.facts.bench import Bench
+from mha_lint.facts.order import NotArrangedError, order_of, score_operands
 from mha_lint.oracle import DRAWS, Draw, Precision, exact_attention, precision_of
 from mha_lint.sites.site import Site
 from mha_lint.targets.subject import Subject

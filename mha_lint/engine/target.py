@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from mha_lint.capture import CaptureError, record
-from mha_lint.engine.contract import contract_of, without_expected
+from mha_lint.engine.contract import without_expected
 from mha_lint.engine.crosscheck import CheckedSite, cross_check
 from mha_lint.engine.enclosing import judged_by_enclosing
 from mha_lint.engine.naming import named_by_user
@@ -72,8 +72,7 @@ def judge_target(spec: TargetSpec, settings: Settings, rules: list[LoadedRule]) 
     if mismatches.crosscheck != facts.crosscheck:
         judgement = judge(rules, mismatches, settings=settings, target=spec.text, confirm=prove)
     judgement = _without_guesses(judgement, subject)
-    contract = contract_of(subject)
-    findings = without_expected(judgement.findings, contract)
+    findings = without_expected(judgement.findings, facts.contract.entries)
     return Judged(
         _report(
             subject,
@@ -189,7 +188,7 @@ def _report(
         sites=sites,
         findings=findings,
         undecided=judgement.undecided,
-        contract=contract_of(subject),
+        contract=measured.facts.contract.entries,
         crosscheck=tuple(c.report for c in checked),
         notes=(*_how(subject), *subject.notes),
     )

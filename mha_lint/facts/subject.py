@@ -10,6 +10,8 @@ from mha_lint.facts.axis_words import source_text
 from mha_lint.facts.batch import measure_batch
 from mha_lint.facts.bench import Bench
 from mha_lint.facts.callers import at_their_calls
+from mha_lint.facts.contract import contract_of
+from mha_lint.facts.families import with_families, with_subject_families
 from mha_lint.facts.heads import measure_dims
 from mha_lint.facts.layout import measure_split
 from mha_lint.facts.lost_values import with_lost_values
@@ -70,6 +72,7 @@ class Measurement:
 
 def measure(subject: Subject, bench: Bench) -> Measurement:
     """Measure every fact of `subject`, which was recorded into `bench`."""
+    contract = contract_of(subject)
     second = second_size(subject, bench) if bench.sites else None
     paths = [output_path(bench, s) for s in bench.sites]
     dims = [measure_dims(bench, s) for s in bench.sites]
@@ -129,6 +132,7 @@ def measure(subject: Subject, bench: Bench) -> Measurement:
             )
         )
         sites[-1] = without_routing(bench, site, with_lost_values(bench, site, sites[-1]))
+        sites[-1] = with_families(subject, bench, site, sites[-1], contract)
     text = source_text(subject.module)
     training = getattr(bench.recording.module, "training", None)
     facts = SubjectFacts(
@@ -147,7 +151,9 @@ def measure(subject: Subject, bench: Bench) -> Measurement:
             _failures(subject, bench, dims, sites), "sizes were changed one by one"
         ),
         crosscheck=Known((), ""),
+        contract=contract,
     )
+    facts = with_subject_families(subject, bench, facts)
     return Measurement(facts, bench, second, paths)
 
 

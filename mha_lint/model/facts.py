@@ -5,13 +5,28 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 
+from mha_lint.model.causal_facts import CacheCheck, Causality, StateCheck
+from mha_lint.model.contract import Contract
 from mha_lint.model.fact import Fact as Fact
 from mha_lint.model.fact import Known as Known
 from mha_lint.model.fact import NotApplicable as NotApplicable
 from mha_lint.model.fact import NotApplicableError as NotApplicableError
 from mha_lint.model.fact import Unknown as Unknown
 from mha_lint.model.fact import UnknownFactError as UnknownFactError
+from mha_lint.model.mask_facts import IgnoredMask, MaskFit, Masking, PaddingLeak
+from mha_lint.model.numeric_facts import (
+    HalfLoss,
+    Learning,
+    ReturnedWeights,
+    Stability,
+    TrainingDropout,
+)
+from mha_lint.model.position_facts import HeadGroups, PositionBias, Rotary
 from mha_lint.model.source import Span
+from mha_lint.model.subject_facts import BatchMixing as BatchMixing
+from mha_lint.model.subject_facts import SizeFailure as SizeFailure
+from mha_lint.model.subject_facts import Truncation as Truncation
+from mha_lint.model.subject_facts import UnusedInput as UnusedInput
 
 
 class Kind(enum.StrEnum):
@@ -248,31 +263,6 @@ class DropoutUse:
 
 
 @dataclass(frozen=True, slots=True)
-class Truncation:
-    """Channels lost because num_heads does not divide a width."""
-
-    width: int
-    num_heads: int
-    kept: int
-    remainder: int
-    valid: tuple[int, ...]
-    how: str
-    span: Span | None
-
-
-@dataclass(frozen=True, slots=True)
-class SizeFailure:
-    """What broke at other sizes: the changed arguments, the error, and the line."""
-
-    change: str
-    error: str
-    kind: str
-    """"weight-orientation", "merge-width", "head-width" or "other"."""
-    detail: str
-    span: Span | None
-
-
-@dataclass(frozen=True, slots=True)
 class BranchScale:
     """The scale on each side of a boolean attribute or argument."""
 
@@ -281,26 +271,6 @@ class BranchScale:
     other: float
     span: Span | None
     other_span: Span | None
-
-
-@dataclass(frozen=True, slots=True)
-class BatchMixing:
-    """Whether samples influence each other.
-
-    ``axis``: the input axis that turned out to be the batch. ``why_batch``: what says so.
-    ``largest``: the largest change of another sample's output.
-    """
-
-    mixes: bool
-    axis: int
-    why_batch: str
-    largest: float
-    span: Span | None
-    intended: bool = False
-    inferred: bool = False
-    """What says which axis is the batch is a comment, a name or a size, no code."""
-    seen_in: str = "outputs"
-    """What of the other samples was seen to change: "outputs", or "states" that outputs do not read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,6 +296,7 @@ class SiteInfo:
 
 
 _NOT_MEASURED: Unknown = Unknown("not measured")
+_NOTHING_SAID = Contract()
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,19 +318,15 @@ class SiteFacts:
     branch_scales: Fact[tuple[BranchScale, ...]] = _NOT_MEASURED
     overwritten: Fact[tuple[str, ...]] = _NOT_MEASURED
     """Operands whose source in one head is another head's projection of it."""
-
-
-@dataclass(frozen=True, slots=True)
-class UnusedInput:
-    """A tensor argument of forward that no output depends on.
-
-    ``encoded``: the call makes states of it, by attention or several layers, and drops them.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    looks_like_source: bool
-    encoded: bool = False
+    masking: Fact[Masking] = _NOT_MEASURED
+    mask_fit: Fact[MaskFit] = _NOT_MEASURED
+    rotary: Fact[Rotary] = _NOT_MEASURED
+    position_bias: Fact[PositionBias] = _NOT_MEASURED
+    head_groups: Fact[HeadGroups] = _NOT_MEASURED
+    stability: Fact[Stability] = _NOT_MEASURED
+    returned: Fact[ReturnedWeights] = _NOT_MEASURED
+    half_loss: Fact[HalfLoss] = _NOT_MEASURED
+    contract: Contract = _NOTHING_SAID
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,3 +346,11 @@ class SubjectFacts:
     size_failures: Fact[tuple[SizeFailure, ...]] = _NOT_MEASURED
     crosscheck: Fact[tuple[str, ...]] = _NOT_MEASURED
     """Sentences on mismatches that no known variant explains (MHA901)."""
+    ignored_masks: Fact[tuple[IgnoredMask, ...]] = _NOT_MEASURED
+    padding: Fact[PaddingLeak | None] = _NOT_MEASURED
+    causality: Fact[Causality] = _NOT_MEASURED
+    cache: Fact[CacheCheck] = _NOT_MEASURED
+    state: Fact[StateCheck] = _NOT_MEASURED
+    training_dropout: Fact[tuple[TrainingDropout, ...]] = _NOT_MEASURED
+    learning: Fact[Learning] = _NOT_MEASURED
+    contract: Contract = _NOTHING_SAID

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+from mha_lint.model.contract import ContractEntry
 from mha_lint.model.finding import Crash, Finding, Severity, Undecided
 from mha_lint.model.target import ShapeProblem
 
@@ -81,15 +82,6 @@ class Cost:
     def total(self) -> int:
         """Return all FLOPs of the site."""
         return self.projections + self.scores + self.context + self.output
-
-
-@dataclass(frozen=True, slots=True)
-class ContractEntry:
-    """One thing the code is meant to be, and who says so."""
-
-    key: str
-    value: bool | str
-    source: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ import math
 from pathlib import Path
 from typing import TypeAlias
 
+from mha_lint.model.contract import ContractEntry
 from mha_lint.model.finding import Crash, Finding, Undecided
 from mha_lint.model.report import (
-    ContractEntry,
     Cost,
     CrossCheck,
     RunReport,

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from mha_lint.capture import Replay, record
-from mha_lint.engine.arrange import Arranged, NotArrangedError, arrange, source_tensor
+from mha_lint.engine.arrange import Arranged, arrange, source_tensor
 from mha_lint.facts.bench import Bench
+from mha_lint.facts.order import NotArrangedError
 
 B, T, H, D = 2, 5, 3, 4
 C = H * D

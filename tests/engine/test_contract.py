@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mha_lint.engine.contract import without_expected
+from mha_lint.model.contract import ContractEntry
 from mha_lint.model.finding import Finding, Severity
-from mha_lint.model.report import ContractEntry
 from mha_lint.model.source import Span
 from tests.facts.conftest import PLAIN, edited
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from mha_lint.model.contract import ContractEntry
 from mha_lint.model.finding import Crash, Finding, Label, Severity, Undecided
 from mha_lint.model.report import (
-    ContractEntry,
     Cost,
     CrossCheck,
     PipelineStep,

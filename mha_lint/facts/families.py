@@ -1,0 +1,55 @@
+"""Add to the facts of a site and of a subject what each family measures: masks, positions, numbers."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from mha_lint.facts.bench import Bench
+from mha_lint.facts.cache import measure_cache, measure_state
+from mha_lint.facts.causality import measure_causality
+from mha_lint.facts.groups import measure_groups
+from mha_lint.facts.masks.fit import measure_mask_fit
+from mha_lint.facts.masks.ignored import ignored_masks
+from mha_lint.facts.masks.masking import measure_masking
+from mha_lint.facts.masks.padding import measure_padding
+from mha_lint.facts.positions.bias import measure_bias
+from mha_lint.facts.positions.rotary import measure_rotary
+from mha_lint.facts.returned import measure_returned
+from mha_lint.facts.stability import measure_stability
+from mha_lint.facts.training import measure_learning, training_dropout
+from mha_lint.model.contract import Contract
+from mha_lint.model.facts import SiteFacts, SubjectFacts
+from mha_lint.sites.site import Site
+from mha_lint.targets.subject import Subject
+
+
+def with_families(
+    subject: Subject, bench: Bench, site: Site, facts: SiteFacts, contract: Contract
+) -> SiteFacts:
+    """Return `facts` with what masks, positions, groups and numbers do at `site`."""
+    return dataclasses.replace(
+        facts,
+        masking=measure_masking(bench, site),
+        mask_fit=measure_mask_fit(subject, bench, site, contract),
+        rotary=measure_rotary(bench, site),
+        position_bias=measure_bias(bench, site),
+        head_groups=measure_groups(bench, site),
+        stability=measure_stability(bench, site),
+        returned=measure_returned(bench, site),
+        contract=contract,
+    )
+
+
+def with_subject_families(subject: Subject, bench: Bench, facts: SubjectFacts) -> SubjectFacts:
+    """Return `facts` with what masks, causality, caches and training do over the whole subject."""
+    contract = facts.contract
+    return dataclasses.replace(
+        facts,
+        ignored_masks=ignored_masks(subject, bench),
+        padding=measure_padding(subject, bench, contract),
+        causality=measure_causality(subject, bench, contract),
+        cache=measure_cache(subject, bench, contract),
+        state=measure_state(subject, bench),
+        training_dropout=training_dropout(subject, bench),
+        learning=measure_learning(subject, bench),
+    )

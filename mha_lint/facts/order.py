@@ -1,0 +1,128 @@
+"""One order for the tensors of a site: groups (samples and heads), queries, keys."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.fx import Node
+
+from mha_lint.facts.bench import Bench
+from mha_lint.sites.site import Site
+
+
+class NotArrangedError(Exception):
+    """The site cannot be brought into the oracle's order; the text says why."""
+
+
+class Values(Protocol):
+    """What tells the value of a node: a replay, or values that were drawn for some nodes."""
+
+    def base(self, node: Node) -> Any:
+        """Return the value of `node`."""
+
+
+@dataclass(slots=True)
+class Order:
+    """Where the oracle's order finds each element of a site's tensors.
+
+    ``natural``: the flat score at each place of (G, T_q, T_k). ``logits`` and ``weights``:
+    (G, T_q, T_k), the flat element of the normaliser's input, and of the operand that meets V, that
+    came from each score.
+    """
+
+    natural: Tensor
+    logits: Tensor
+    weights: Tensor
+
+
+def order_of(bench: Bench, site: Site) -> Order:
+    """Return the oracle's order of axes for `site`; it depends on shapes alone.
+
+    Raises:
+        NotArrangedError: heads or positions are mixed on the way, so that there is no such order.
+    """
+    if site.score is None or site.q is None or site.k is None or site.to_logits is None:
+        raise NotArrangedError("the scores are no product of queries and keys")
+    mixed = [a for a in site.group_axes if not site.to_logits.clean[a]]
+    if mixed or not site.to_weights.all_clean:
+        raise NotArrangedError("the heads are mixed between scores and weights")
+    shape = tuple(bench.recording.values[site.scores].shape)
+    order = (*site.group_axes, *site.row_axes, *site.key_axes)
+    sizes = [
+        math.prod(shape[a] for a in axes)
+        for axes in (site.group_axes, site.row_axes, site.key_axes)
+    ]
+    canonical = torch.empty(math.prod(shape), dtype=torch.long)
+    natural = torch.arange(math.prod(shape)).reshape(shape).permute(order).reshape(-1)
+    canonical[natural] = torch.arange(math.prod(shape))
+    logits = _inverse(bench.finder.unmasked_index(site), shape, canonical, sizes)
+    try:
+        weights = _inverse(site.origin, shape, canonical, sizes)
+    except NotArrangedError:
+        # Weights that were set to a number behind the normaliser tell nothing of where they are from.
+        there, passed = (bench.recording.values[n] for n in (site.weights, site.normaliser.logits))
+        if there.shape != passed.shape:
+            raise
+        weights = logits
+    return Order(natural, logits, weights)
+
+
+def score_operands(site: Site, values: Values) -> tuple[Tensor, Tensor]:
+    """Return q (G, T_q, D) and k (G, T_k, D)."""
+    return (
+        _score_operand(site, values, left=not site.key_left, rows=site.row_axes),
+        _score_operand(site, values, left=site.key_left, rows=site.key_axes),
+    )
+
+
+def _score_operand(site: Site, values: Values, *, left: bool, rows: tuple[int, ...]) -> Tensor:
+    """Return q or k as (G, R, D)."""
+    score = site.score
+    assert score is not None
+    node, labels = score.side(left)
+    value = values.base(node)
+    scores = values.base(site.scores)
+    summed = [x for x in score.left_labels if x is not None and x in score.summed]
+    wanted: list[int | None] = [score.out_labels[a] for a in (*site.group_axes, *rows)]
+    sized = [scores.shape[a] for a in (*site.group_axes, *rows)]
+    tensor: Tensor = value
+    axes: list[int] = []
+    shape: list[int] = []
+    for label, n in zip(wanted, sized, strict=True):
+        if label is not None and label in labels:
+            axes.append(labels.index(label))
+            shape.append(n)
+        else:
+            shape.append(1)
+    features = [labels.index(x) for x in summed]
+    rest = [a for a in range(value.dim()) if a not in axes and a not in features]
+    tensor = tensor.permute(*axes, *features, *rest)
+    for _ in rest:
+        tensor = tensor.select(-1, 0)
+    d = math.prod(value.shape[a] for a in features)
+    tensor = tensor.reshape(*shape, d).expand(*sized, d)
+    groups = math.prod(sized[: len(site.group_axes)])
+    return tensor.reshape(groups, -1, d)
+
+
+def _inverse(
+    index: tuple[Tensor, ...], shape: tuple[int, ...], canonical: Tensor, sizes: list[int]
+) -> Tensor:
+    """Return (G, T_q, T_k): the flat element that came from each score."""
+    if any(bool((i < 0).any()) for i in index) and math.prod(index[0].shape) == math.prod(sizes):
+        raise NotArrangedError("where some scores end up is hidden by the mask")
+    flat = torch.zeros_like(index[0])
+    known = torch.ones_like(index[0], dtype=torch.bool)
+    for n, one in zip(shape, index, strict=True):
+        flat = flat * n + one.clamp(min=0)
+        known &= one >= 0
+    out = torch.full((math.prod(sizes),), -1, dtype=torch.long)
+    elements = torch.arange(flat.numel())[known.reshape(-1)]
+    out[canonical[flat.reshape(-1)[known.reshape(-1)]]] = elements
+    if bool((out < 0).any()):
+        raise NotArrangedError("the heads are mixed between scores and weights")
+    return out.reshape(sizes)

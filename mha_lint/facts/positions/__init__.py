@@ -1,0 +1,1 @@
+"""What positions do to queries, keys and scores: rotations, biases, shifts."""
