@@ -42,9 +42,9 @@ from mha_lint.model.finding import Label as Label
 from mha_lint.model.finding import Severity as Severity
 from mha_lint.model.finding import Violation as Violation
 from mha_lint.model.mask_facts import IgnoredMask as IgnoredMask
-from mha_lint.model.mask_facts import MaskFit as MaskFit
 from mha_lint.model.mask_facts import Masking as Masking
-from mha_lint.model.mask_facts import PaddingLeak as PaddingLeak
+from mha_lint.model.mask_fit_facts import MaskFit as MaskFit
+from mha_lint.model.mask_fit_facts import PaddingLeak as PaddingLeak
 from mha_lint.model.numeric_facts import HalfLoss as HalfLoss
 from mha_lint.model.numeric_facts import Learning as Learning
 from mha_lint.model.numeric_facts import ReturnedWeights as ReturnedWeights

@@ -13,7 +13,8 @@ from mha_lint.model.fact import NotApplicable as NotApplicable
 from mha_lint.model.fact import NotApplicableError as NotApplicableError
 from mha_lint.model.fact import Unknown as Unknown
 from mha_lint.model.fact import UnknownFactError as UnknownFactError
-from mha_lint.model.mask_facts import IgnoredMask, MaskFit, Masking, PaddingLeak
+from mha_lint.model.mask_facts import IgnoredMask, Masking
+from mha_lint.model.mask_fit_facts import MaskFit, PaddingLeak
 from mha_lint.model.numeric_facts import (
     HalfLoss,
     Learning,

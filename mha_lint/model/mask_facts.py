@@ -1,4 +1,4 @@
-"""What masks do at a site, and whether they fit what the code is meant to be."""
+"""How masks act at a site."""
 
 from __future__ import annotations
 
@@ -11,15 +11,5 @@ class Masking:
 
 
 @dataclass(frozen=True, slots=True)
-class MaskFit:
-    """Whether what is hidden at one site is what should be."""
-
-
-@dataclass(frozen=True, slots=True)
 class IgnoredMask:
     """A mask that was given or built and hides nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class PaddingLeak:
-    """Padded positions that reach real ones."""

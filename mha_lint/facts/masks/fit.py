@@ -5,7 +5,7 @@ from __future__ import annotations
 from mha_lint.facts.bench import Bench
 from mha_lint.model.contract import Contract
 from mha_lint.model.facts import Fact, Unknown
-from mha_lint.model.mask_facts import MaskFit
+from mha_lint.model.mask_fit_facts import MaskFit
 from mha_lint.sites.site import Site
 from mha_lint.targets.subject import Subject
 
