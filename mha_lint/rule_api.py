@@ -14,6 +14,7 @@ from mha_lint.model.causal_facts import StateCheck as StateCheck
 from mha_lint.model.contract import Contract as Contract
 from mha_lint.model.contract import ContractEntry as ContractEntry
 from mha_lint.model.facts import BatchMixing as BatchMixing
+from mha_lint.model.facts import BranchMask as BranchMask
 from mha_lint.model.facts import BranchScale as BranchScale
 from mha_lint.model.facts import Dims as Dims
 from mha_lint.model.facts import DropoutUse as DropoutUse

@@ -10,20 +10,21 @@ from pathlib import Path
 import torch
 
 from mha_lint.capture import CaptureError, record
+from mha_lint.engine.branches import branch_findings
 from mha_lint.engine.contract import without_expected
 from mha_lint.engine.crosscheck import CheckedSite, cross_check
 from mha_lint.engine.enclosing import judged_by_enclosing
 from mha_lint.engine.naming import named_by_user
+from mha_lint.engine.prove import prover
 from mha_lint.engine.sites import site_reports
 from mha_lint.facts.bench import Bench
 from mha_lint.facts.subject import Measurement, measure
 from mha_lint.model.facts import Known, SiteFacts, SubjectFacts
-from mha_lint.model.finding import Crash, Finding, Severity, Undecided, Violation
+from mha_lint.model.finding import Crash, Finding, Severity, Undecided
 from mha_lint.model.report import NotChecked, Status, TargetReport
 from mha_lint.model.settings import Settings
 from mha_lint.model.target import TargetSpec
-from mha_lint.oracle import confirm
-from mha_lint.rulebook.judge import Confirm, Judgement, in_words, judge, relative_path
+from mha_lint.rulebook.judge import Judgement, judge, kept, relative_path
 from mha_lint.rulebook.pack import LoadedRule
 from mha_lint.targets.open import open_subject
 from mha_lint.targets.subject import Subject
@@ -65,13 +66,19 @@ def judge_target(spec: TargetSpec, settings: Settings, rules: list[LoadedRule]) 
     checked = cross_check(measured, settings, subject) if settings.crosscheck else []
     facts = judged_by_enclosing(measured.facts, subject, settings)
     facts = named_by_user(facts, subject)
-    prove = _confirmer(checked, facts)
+    prove = prover(checked, facts)
     judgement = judge(rules, facts, settings=settings, target=spec.text, confirm=prove)
     explained = {f.site for f in judgement.findings if f.severity is Severity.ERROR}
     mismatches = _with_mismatches(facts, [c for c in checked if c.report.site not in explained])
     if mismatches.crosscheck != facts.crosscheck:
         judgement = judge(rules, mismatches, settings=settings, target=spec.text, confirm=prove)
     judgement = _without_guesses(judgement, subject)
+    others, broken = branch_findings(measured, judgement.findings, rules, settings, spec.text)
+    judgement = dataclasses.replace(
+        judgement,
+        findings=kept((*judgement.findings, *others), settings),
+        crashes=(*judgement.crashes, *broken),
+    )
     findings = without_expected(judgement.findings, facts.contract.entries)
     return Judged(
         _report(
@@ -114,26 +121,6 @@ def _without_guesses(judgement: Judgement, subject: Subject) -> Judgement:
         findings=tuple(f for f in judgement.findings if f not in guessed),
         undecided=(*judgement.undecided, *(Undecided(f.code, f.site, why) for f in guessed)),
     )
-
-
-def _confirmer(checked: list[CheckedSite], facts: SubjectFacts) -> Confirm:
-    """Return what proves a violation: the oracle, else two runs that show a wrong split."""
-    verdicts = {c.report.site: c.verdict for c in checked}
-    sites = {one.info.id: one for one in facts.sites}
-
-    def prove(site: str | None, violation: Violation) -> str | None:
-        said = in_words(site, violation)
-        if said is not None or violation.confirm is None:
-            return said
-        verdict = verdicts.get(site or "")
-        found = confirm(verdict, violation.confirm) if verdict is not None else None
-        kind, _, which = violation.confirm.partition(":")
-        if found is not None or kind != "split" or site not in sites:
-            return found
-        split = getattr(sites[site], f"split_{which}", None)
-        return (split.value.witness or None) if isinstance(split, Known) else None
-
-    return prove
 
 
 def _with_mismatches(facts: SubjectFacts, checked: list[CheckedSite]) -> SubjectFacts:

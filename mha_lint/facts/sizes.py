@@ -1,26 +1,21 @@
-"""The same subject at other sizes, and with its flags flipped."""
+"""The same subject at other sizes."""
 
 from __future__ import annotations
 
-import ast
-import math
 import re
 import traceback
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from torch import nn
 from torch.fx import Node
 
 from mha_lint.capture import CaptureError, record
 from mha_lint.facts.bench import Bench
-from mha_lint.facts.classes import class_sources
 from mha_lint.facts.heads import measure_dims
 from mha_lint.facts.output import output_path
 from mha_lint.facts.places import span_of
-from mha_lint.facts.scale import Measured, measure_gains, scale_span
-from mha_lint.model.facts import BranchScale, Dims, Fact, Known, Scale, SizeFailure
+from mha_lint.facts.scale import Measured, measure_gains
+from mha_lint.model.facts import Dims, Fact, Known, SizeFailure
 from mha_lint.model.source import Span
 from mha_lint.sites.dependence import op
 from mha_lint.targets.infer.vocabulary import Role
@@ -29,8 +24,6 @@ from mha_lint.targets.subject import Subject
 
 TRIES = 3
 """Resized subjects to try: each costs a build and a recording."""
-FLAGS = 4
-FACTORS = frozenset(["mul", "div", "true_divide", "multiply", "divide"])
 
 
 @dataclass(slots=True)
@@ -263,89 +256,3 @@ def _raw_weight(node: Node) -> tuple[Node, Node] | None:
     while node.op != "get_attr" and op(node) in ("index", "getitem", "select", "unbind"):
         node = node.all_input_nodes[0]
     return (matrix, node) if node.op == "get_attr" and node.meta.get("parameter") else None
-
-
-def branch_scales(
-    subject: Subject, bench: Bench, scales: list[Fact[Scale]]
-) -> list[tuple[BranchScale, ...]]:
-    """Flip the flags that the forward code tests, and compare the scale on both sides."""
-    out: list[list[BranchScale]] = [[] for _ in bench.sites]
-    known = [i for i, s in enumerate(scales) if isinstance(s, Known)]
-    if not known or not isinstance(subject.module, nn.Module):
-        return [tuple(o) for o in out]
-    for flag, value in _flags(subject.module)[:FLAGS]:
-        try:
-            other = subject.rebuilt()
-        except (Exception, SystemExit):
-            break
-        assert isinstance(other.module, nn.Module)
-        for module in other.module.modules():
-            if vars(module).get(flag) is value:
-                setattr(module, flag, not value)
-        flipped = bench_of(other)
-        if flipped is None or len(flipped.sites) != len(bench.sites):
-            continue
-        for index in known:
-            site = flipped.sites[index]
-            gains = measure_gains(flipped, site, output_path(flipped, site))
-            scale = scales[index]
-            assert isinstance(scale, Known)
-            if isinstance(gains, str) or gains.normalised or scale.value.normalised:
-                continue
-            here, there = scale.value.value, gains.value
-            if abs(here - there) <= 1e-5 * max(abs(here), abs(there)):
-                continue
-            unscaled = any(math.isclose(s, 1, rel_tol=1e-5) for s in (here, there))
-            if unscaled and _differ_in_factors(bench, flipped):
-                continue  # an option that turns the scale off, and nothing else
-            first = bench.sites[index]
-            out[index].append(
-                BranchScale(
-                    f"{flag}={value}",
-                    here,
-                    there,
-                    scale_span(scale) or span_of(first.scores),
-                    gains.factors[-1].span if gains.factors else span_of(site.scores),
-                )
-            )
-    return [tuple(o) for o in out]
-
-
-def _differ_in_factors(one: Bench, other: Bench) -> bool:
-    """Return whether one recording is the other one without some factor, and else the same."""
-    counts = [
-        Counter(op(n) for n in b.recording.graph.nodes if n in b.dependence.live)
-        for b in (one, other)
-    ]
-    less, more = sorted(counts, key=lambda c: c.total())
-    return not less - more and set(more - less) <= FACTORS
-
-
-def _flags(module: nn.Module) -> list[tuple[str, bool]]:
-    """Return the boolean attributes that the user's forward code tests."""
-    found: dict[str, bool] = {}
-    for one in module.modules():
-        cls = type(one)
-        if cls.__module__.startswith("torch."):
-            continue
-        tested = _tested(cls)
-        for name, value in vars(one).items():
-            if isinstance(value, bool) and name in tested and name != "training":
-                found.setdefault(name, value)
-    return list(found.items())
-
-
-def _tested(cls: type) -> set[str]:
-    found: set[str] = set()
-    functions = [
-        f for source in class_sources(cls) for f in ast.walk(source.node)
-        if isinstance(f, ast.FunctionDef) and f.name != "__init__"
-    ]  # fmt: skip
-    for function in functions:
-        for node in ast.walk(function):
-            if isinstance(node, ast.If | ast.IfExp):
-                found |= {
-                    n.attr for n in ast.walk(node.test)
-                    if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name) and n.value.id == "self"
-                }  # fmt: skip
-    return found

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from mha_lint.facts.axis_words import source_text
 from mha_lint.facts.batch import measure_batch
 from mha_lint.facts.bench import Bench
+from mha_lint.facts.branches import Branch, branch_masks, branch_scales, branches_of
 from mha_lint.facts.callers import at_their_calls
 from mha_lint.facts.contract import contract_of
 from mha_lint.facts.families import with_families, with_subject_families
@@ -24,7 +25,6 @@ from mha_lint.facts.scale import measure_scale, scale_span
 from mha_lint.facts.sharing import channels_read
 from mha_lint.facts.sizes import (
     SecondSize,
-    branch_scales,
     ignored_head_count,
     scale_elsewhere,
     second_size,
@@ -59,6 +59,8 @@ from mha_lint.sites.dependence import op
 from mha_lint.sites.site import Site
 from mha_lint.targets.subject import Subject
 
+FLIPPED = "each flag was flipped and the call recorded again"
+
 
 @dataclass(slots=True)
 class Measurement:
@@ -68,12 +70,18 @@ class Measurement:
     bench: Bench
     second: SecondSize | None
     paths: list[OutputPath]
+    branches: list[Branch]
 
 
-def measure(subject: Subject, bench: Bench) -> Measurement:
-    """Measure every fact of `subject`, which was recorded into `bench`."""
+def measure(subject: Subject, bench: Bench, *, branch: bool = False) -> Measurement:
+    """Measure every fact of `subject`, which was recorded into `bench`.
+
+    For one `branch` of a subject, what was measured on the subject already is not measured again:
+    other sizes, and further branches.
+    """
     contract = contract_of(subject)
-    second = second_size(subject, bench) if bench.sites else None
+    second = second_size(subject, bench) if bench.sites and not branch else None
+    branches = branches_of(subject) if bench.sites and not branch else []
     paths = [output_path(bench, s) for s in bench.sites]
     dims = [measure_dims(bench, s) for s in bench.sites]
     scales = [
@@ -82,11 +90,12 @@ def measure(subject: Subject, bench: Bench) -> Measurement:
     ]
     if subject.how in ("built", "inferred"):
         scales = [_unless_one_input(s, f) for s, f in zip(bench.sites, scales, strict=True)]
-    branches = branch_scales(subject, bench, scales)
+    flipped = branch_scales(branches, bench, scales)
+    masked = branch_masks(branches, bench)
     names: Counter[str] = Counter()
     sites: list[SiteFacts] = []
-    for index, (site, path, dim, scale, branch) in enumerate(
-        zip(bench.sites, paths, dims, scales, branches, strict=True)
+    for index, (site, path, dim, scale, others) in enumerate(
+        zip(bench.sites, paths, dims, scales, flipped, strict=True)
     ):
         splits = tuple(_split(bench, second, index, w) for w in "qkv")
         roles = measure_roles(bench, site)
@@ -127,7 +136,8 @@ def measure(subject: Subject, bench: Bench) -> Measurement:
                 ),
                 stacked=measure_stacked(bench, site, path),
                 dropouts=Known(dropout_uses(bench, site), "recorded in eval mode"),
-                branch_scales=Known(branch, "each flag was flipped and the call recorded again"),
+                branch_scales=Known(others, FLIPPED),
+                branch_masks=Known(masked[index], FLIPPED),
                 overwritten=overwritten,
             )
         )
@@ -147,14 +157,14 @@ def measure(subject: Subject, bench: Bench) -> Measurement:
         unused_inputs=unused_inputs(bench, bench.sites),
         unused_modules=unused_modules(bench, bench.sites),
         truncation=measure_truncation(bench, bench.sites, dims, _head_dims(subject), subject.sizes),
-        size_failures=Known(
-            _failures(subject, bench, dims, sites), "sizes were changed one by one"
-        ),
+        size_failures=NotApplicable("measured on the subject itself")
+        if branch
+        else Known(_failures(subject, bench, dims, sites), "sizes were changed one by one"),
         crosscheck=Known((), ""),
         contract=contract,
     )
     facts = with_subject_families(subject, bench, facts)
-    return Measurement(facts, bench, second, paths)
+    return Measurement(facts, bench, second, paths, branches)
 
 
 def _split(bench: Bench, second: SecondSize | None, index: int, which: str) -> Fact[Layout]:

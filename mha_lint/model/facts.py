@@ -275,6 +275,22 @@ class BranchScale:
 
 
 @dataclass(frozen=True, slots=True)
+class BranchMask:
+    """What a site hides on one side of a flag only.
+
+    ``flag``: the state in which the pairs stay visible ("flash=True"). ``future``: only later
+    positions are concerned, so that a causal mask was lost. ``pairs``: how many (query, key) pairs of one head, at most.
+    ``span``: where attention is computed without the mask; ``other_span``: where it is masked.
+    """
+
+    flag: str
+    future: bool
+    pairs: int
+    span: Span | None
+    other_span: Span | None
+
+
+@dataclass(frozen=True, slots=True)
 class SiteInfo:
     """Identity of a site: ``id`` "MHA.0", owning submodule path, kind and the places in source.
 
@@ -317,6 +333,7 @@ class SiteFacts:
     stacked: Fact[tuple[Stacked, ...]] = _NOT_MEASURED
     dropouts: Fact[tuple[DropoutUse, ...]] = _NOT_MEASURED
     branch_scales: Fact[tuple[BranchScale, ...]] = _NOT_MEASURED
+    branch_masks: Fact[tuple[BranchMask, ...]] = _NOT_MEASURED
     overwritten: Fact[tuple[str, ...]] = _NOT_MEASURED
     """Operands whose source in one head is another head's projection of it."""
     masking: Fact[Masking] = _NOT_MEASURED

@@ -44,7 +44,9 @@ FACTS = {
     "measure_truncation": "test_truncation",
     "size_failures": "test_sizes",
     "ignored_head_count": "test_sizes",
-    "branch_scales": "test_sizes",
+    "branch_scales": "test_branches",
+    "branch_masks": "test_branches",
+    "branches_of": "test_branches",
     "is_deterministic": "test_usage",
     "second_size": "test_scale",
     "_mask": "test_subject",
@@ -95,7 +97,7 @@ def constant_of(name: str) -> Function:
         assert measure_file(file, "MHA", BUILD, CALL).facts.sites
 
     def constant(*args: Any, **_: Any) -> Any:
-        if name == "branch_scales":
+        if name in ("branch_scales", "branch_masks"):
             return [() for _ in args[1].sites]
         if name == "second_size":
             return None

@@ -1,4 +1,4 @@
-"""The same subject at other sizes, with widths pulled apart, and with its flags flipped."""
+"""The same subject at other sizes, with widths pulled apart."""
 
 from __future__ import annotations
 
@@ -123,51 +123,6 @@ def test_a_head_count_that_is_not_heeded(measured: Measure, known: Known) -> Non
     assert found.detail.startswith("the code splits into 4 heads, and into 4 with num_heads=")
 
 
-# --- flags ---------------------------------------------------------------------------------------
-
-FLAG = (
-    ("self.h = num_heads", "self.h = num_heads\n        self.fused = False"),
-    (
-        "        scores = scores / math.sqrt(self.d_k)\n",
-        "        if self.fused:\n"
-        "            scores = scores / math.sqrt({other})\n"
-        "        else:\n"
-        "            scores = scores / math.sqrt(self.d_k)\n",
-    ),
-)
-
-
-def flagged(other: str) -> tuple[tuple[str, str], ...]:
-    (one, (old, new)) = FLAG
-    return one, (old, new.format(other=other))
-
-
-def test_a_flag_that_changes_the_scale(measured: Measure, known: Known) -> None:
-    case = measured(*flagged("C"))
-    (found,) = known(case.site.branch_scales)
-    assert found.flag == "fused=False"
-    assert found.here == pytest.approx(6**-0.5, rel=1e-7)
-    assert found.other == pytest.approx(24**-0.5, rel=1e-7)
-    assert case.marked(found.span) == "scores / math.sqrt(self.d_k)"
-    assert case.marked(found.other_span) == "scores / math.sqrt(C)"
-
-
-def test_a_flag_that_changes_nothing_measured(measured: Measure, known: Known) -> None:
-    assert known(measured(*flagged("self.d_k * 1.0")).site.branch_scales) == ()
-    assert known(measured().site.branch_scales) == ()
-
-
-def test_a_flag_that_forward_never_tests_is_not_flipped(measured: Measure, known: Known) -> None:
-    case = measured(
-        ("self.h = num_heads", "self.h = num_heads\n        self.fused = False"),
-        (
-            "math.sqrt(self.d_k)",
-            "(math.sqrt(C) * self.fused + math.sqrt(self.d_k) * (not self.fused))",
-        ),
-    )
-    assert known(case.site.branch_scales) == ()
-
-
 def test_the_users_line_of_an_error() -> None:
     try:
         raise RuntimeError("here")
@@ -224,14 +179,3 @@ def test_a_residual_of_another_width_is_not_the_heads_business(
 ) -> None:
     case = raw(measured, ("return self.out_proj(merged)", "return x + self.out_proj(merged)"))
     assert {f.kind for f in known(case.facts.size_failures)} == {"other"}
-
-
-def test_an_option_that_only_turns_the_scale_off(measured: Measure, known: Known) -> None:
-    case = measured(
-        ("self.h = num_heads", "self.h = num_heads\n        self.scaling = True"),
-        (
-            "        scores = scores / math.sqrt(self.d_k)\n",
-            "        if self.scaling:\n            scores = scores / math.sqrt(self.d_k)\n",
-        ),
-    )
-    assert known(case.site.branch_scales) == ()

@@ -137,5 +137,6 @@ def _right(info: SiteInfo, at: Callable[[int], Span]) -> SiteFacts:
         stacked=Known((), "stacked"),
         dropouts=Known((DropoutUse("weights", 0.1, False, at(23)),), "dropouts"),
         branch_scales=Known((), "branches"),
+        branch_masks=Known((), "branches"),
         overwritten=Known((), "overwritten"),
     )
