@@ -280,7 +280,8 @@ class BranchMask:
 
     ``flag``: the state in which the pairs stay visible ("flash=True"). ``future``: only later
     positions are concerned, so that a causal mask was lost. ``pairs``: how many (query, key) pairs
-    of one head, at most. ``span``: where attention is computed without the mask; ``other_span``: where it is masked.
+    of one head, at most. ``span``: where attention is computed without the mask; ``other_span``:
+    where it is masked.
     """
 
     flag: str
