@@ -46,8 +46,10 @@ from mha_lint.model.mask_facts import IgnoredMask as IgnoredMask
 from mha_lint.model.mask_facts import Masking as Masking
 from mha_lint.model.mask_fit_facts import MaskFit as MaskFit
 from mha_lint.model.mask_fit_facts import PaddingLeak as PaddingLeak
+from mha_lint.model.numeric_facts import AddedToSum as AddedToSum
 from mha_lint.model.numeric_facts import HalfLoss as HalfLoss
 from mha_lint.model.numeric_facts import Learning as Learning
+from mha_lint.model.numeric_facts import Overflow as Overflow
 from mha_lint.model.numeric_facts import ReturnedWeights as ReturnedWeights
 from mha_lint.model.numeric_facts import Stability as Stability
 from mha_lint.model.numeric_facts import TrainingDropout as TrainingDropout

@@ -21,7 +21,8 @@ from mha_lint.facts.merge import sample_axes
 from mha_lint.facts.order import NotArrangedError
 from mha_lint.facts.output import OutputPath, output_path
 from mha_lint.facts.subject import Measurement
-from mha_lint.model.facts import Kind, Known, SiteFacts
+from mha_lint.model.facts import Fact, Kind, Known, NotApplicable, SiteFacts, SubjectFacts, Unknown
+from mha_lint.model.numeric_facts import HalfLoss
 from mha_lint.model.report import CrossCheck
 from mha_lint.model.settings import Settings
 from mha_lint.oracle import Native, Operand, Precision, SiteData, Verdict, compare, named_scales
@@ -31,12 +32,16 @@ from mha_lint.sites.trace import trace, varies_along
 from mha_lint.targets.subject import Subject
 
 
+IN_FULL = NotApplicable("it runs in full precision, and no other type was asked for")
+
+
 @dataclass(slots=True)
 class CheckedSite:
-    """The oracle's verdict on one site, and the row of the report."""
+    """The oracle's verdict on one site, the row of the report, and what is lost in its type."""
 
     verdict: Verdict
     report: CrossCheck
+    half: Fact[HalfLoss] = IN_FULL
 
 
 def cross_check(measured: Measurement, settings: Settings, subject: Subject) -> list[CheckedSite]:
@@ -59,11 +64,20 @@ def cross_check(measured: Measurement, settings: Settings, subject: Subject) -> 
                 "skipped", explanation=f"the comparison failed: {type(error).__name__}: {error}"
             )
         row = _row(facts, verdict, device)
+        half: Fact[HalfLoss] = IN_FULL
         dtype = dtype_of(settings.dtype, measured.bench, measured.bench.sites[index])
         if dtype is not None:
-            row = _in_dtype(row, verdict, precision, index, dtype, facts)
-        out.append(CheckedSite(verdict, row))
+            row, half = _in_dtype(row, verdict, precision, index, dtype, facts)
+        out.append(CheckedSite(verdict, row, half))
     return out
+
+
+def with_half_losses(facts: SubjectFacts, checked: list[CheckedSite]) -> SubjectFacts:
+    """Tell the facts of each site what it loses in the type that it runs in."""
+    losses = {c.report.site: c.half for c in checked}
+    none = NotApplicable("the cross-check was switched off")
+    sites = tuple(replace(s, half_loss=losses.get(s.info.id, none)) for s in facts.sites)
+    return replace(facts, sites=sites)
 
 
 def device_of(name: str) -> str:
@@ -93,25 +107,33 @@ def _in_dtype(
     index: int,
     dtype: torch.dtype,
     facts: SiteFacts,
-) -> CrossCheck:
+) -> tuple[CrossCheck, Fact[HalfLoss]]:
     """Return `row` with what the site loses in `dtype`, where float64 leaves that to be asked."""
     factor = _left_of_scale(verdict, facts)
-    if factor is None:
-        return row
     name = str(dtype).removeprefix("torch.")
+    if factor is None:
+        return row, _not_asked(verdict, facts, name)
     try:
-        found = bench.measure(index, dtype, factor=factor)
+        found, span = bench.measure(index, dtype, factor=factor)
     except NotMeasuredError as error:
         lost = f"what is lost in {name} was not measured: {error}"
-        return replace(row, explanation="; ".join(filter(None, (row.explanation, lost))))
+        told = "; ".join(filter(None, (row.explanation, lost)))
+        return replace(row, explanation=told), Unknown(lost)
+    half = Known(
+        HalfLoss(
+            name, found.ratio, found.allowed, found.error, found.plain_error, len(found.ratios), span
+        ),
+        f"in {name}, beside float64: rms error {found.error:.0e}, that of a straightforward"
+        f" implementation {found.plain_error:.0e} (medians of {len(found.ratios)} draws)",
+    )
     if verdict.verdict == "mismatch" and found.exceeded:
-        return row
+        return row, half
     why: str | None = row.explanation
     if found.exceeded:
         why = _lost(found, name)
     elif verdict.verdict == "mismatch":
         why = f"{name} cannot tell it from the reference; in float64, {why}"
-    return replace(
+    judged = replace(
         row,
         verdict="mismatch" if found.exceeded else "match",
         departs_at="context" if found.exceeded else None,
@@ -120,6 +142,16 @@ def _in_dtype(
         tolerance=_one_digit(found.tolerance),
         explanation=why,
     )
+    return judged, half
+
+
+def _not_asked(verdict: Verdict, facts: SiteFacts, name: str) -> Fact[HalfLoss]:
+    """Return why the loss in a type is no question of its own at a site."""
+    if verdict.verdict == "mismatch":
+        return NotApplicable("it differs from the reference in float64 already")
+    if facts.info.kind not in (Kind.SELF, Kind.CROSS):
+        return NotApplicable(f"{facts.info.kind} attention has no straightforward implementation")
+    return Unknown(f"what is lost in {name} was not measured: {verdict.explanation}")
 
 
 def _left_of_scale(verdict: Verdict, facts: SiteFacts) -> float | None:

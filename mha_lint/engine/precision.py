@@ -20,7 +20,10 @@ from mha_lint.capture import CaptureError, Replay, record
 from mha_lint.engine.arrange import value_side
 from mha_lint.facts.bench import Bench
 from mha_lint.facts.order import NotArrangedError, order_of, score_operands
-from mha_lint.oracle import DRAWS, Draw, Precision, exact_attention, precision_of
+from mha_lint.facts.places import span_of
+from mha_lint.model.source import Span
+from mha_lint.oracle import DRAWS, Draw, Precision, exact_attention, precision_of, rms_error
+from mha_lint.sites.dependence import is_number, operands
 from mha_lint.sites.site import Site
 from mha_lint.targets.subject import Subject
 from mha_lint.targets.tensors import tensors_in
@@ -41,11 +44,12 @@ class NotMeasuredError(Exception):
 def dtype_of(setting: str | None, bench: Bench, site: Site) -> torch.dtype | None:
     """Return the type whose rounding the site is held to, None where float64 says it all.
 
-    Without a `setting` that is the half type that the site computes in or has its parameters in.
+    Without a `setting` that is the half type that the site computes in or has its parameters in,
+    and the type of its operands where it goes through a half type on the way to the context.
     """
     if setting is None:
         own = own_dtype(bench, site)
-        return own if own in HALVES else None
+        return own if own in HALVES or _narrows(bench, site) else None
     chosen: torch.dtype = getattr(torch, setting)
     return None if chosen is torch.float64 else chosen
 
@@ -58,6 +62,20 @@ def own_dtype(bench: Bench, site: Site) -> torch.dtype:
     return next((t for t in (*operands, *held) if t in HALVES), operands[0])
 
 
+def _narrows(bench: Bench, site: Site) -> bool:
+    """Return whether something between the operands of `site` and its context is in a half type."""
+    return any(n.meta.get("dtype") in HALVES for n in steps_between(bench, site))
+
+
+def steps_between(bench: Bench, site: Site) -> list[Node]:
+    """Return the nodes from the operands of `site` to its contexts that hold floats, in order."""
+    dependence = bench.dependence
+    below = dependence.descendants(_operand_nodes(site)) - set(_operand_nodes(site))
+    within = below & dependence.ancestors([m.context for m in site.all])
+    numbers = [n for n in within if is_number(bench.recording, n)]
+    return sorted(numbers, key=dependence.order.__getitem__)
+
+
 class PrecisionBench:
     """One subject, ready to run its sites in any floating type on `device`."""
 
@@ -66,8 +84,10 @@ class PrecisionBench:
         self.subject, self.bench, self.device = subject, bench, device
         self._cast: dict[torch.dtype, Bench | str] = {}
 
-    def measure(self, index: int, dtype: torch.dtype, *, factor: float = 1.0) -> Precision:
-        """Return what site `index` loses in `dtype`.
+    def measure(
+        self, index: int, dtype: torch.dtype, *, factor: float = 1.0
+    ) -> tuple[Precision, Span | None]:
+        """Return what site `index` loses in `dtype`, and if that is too much, the step to blame.
 
         ``factor``: by how much the scale that is due exceeds the one that is found.
 
@@ -83,7 +103,8 @@ class PrecisionBench:
         try:
             site = _Attention(bench, bench.sites[index])
             replay = Replay(bench.recording, dtype=None, device=self.device)
-            return precision_of(site.draws(replay, dtype, site.scale() * factor))
+            found = precision_of(site.draws(replay, dtype, site.scale() * factor))
+            return found, site.most_lost(replay, dtype) if found.exceeded else None
         except NotArrangedError as error:
             raise NotMeasuredError(str(error)) from error
         except (RuntimeError, IndexError, ValueError, TypeError) as error:
@@ -212,6 +233,30 @@ class _Attention:
                 scale=one if same else scale.to(device),
                 additive=self._additive(replay, given).to(device),
             )
+
+    def most_lost(self, replay: Replay, dtype: torch.dtype) -> Span | None:
+        """Return the place of the step that loses most by itself, all others taken as exact.
+
+        Each step is run in its own type on the exact values of what it reads, and what follows in
+        float64.
+        """
+        exact, native = Replay(self.bench.recording), self.bench.recording.values
+        contexts = [m.context for m in self.members]
+        _, given = self._drawn(0, dtype)
+        steps = [n for m in self.members for n in steps_between(self.bench, m)]
+        true = dict(zip(steps, exact.run(steps, given), strict=True))
+        due = exact.run(contexts, given)
+        worst, found = 0.0, steps[0] if steps else None
+        for step in steps:
+            reads = {n: true.get(n, given.get(n)) for n in operands(step)}
+            held = {n: x.to(native[n].dtype) for n, x in reads.items() if x is not None}
+            (made,) = replay.run([step], held)
+            got = exact.run(contexts, {**given, step: made.cpu()})
+            pairs = zip(got, due, strict=True)
+            lost = max(rms_error(one, other) for one, other in pairs)
+            if lost > worst:
+                worst, found = lost, step
+        return span_of(found)
 
     def _drawn(self, number: int, dtype: torch.dtype) -> tuple[Values, Values]:
         """Return q, k and v, N(0, 1) and exact in `dtype`, and what the site multiplies from them.

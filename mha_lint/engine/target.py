@@ -152,6 +152,7 @@ def _plain(site: SiteFacts) -> bool:
         and isinstance(normaliser, Known)
         and normaliser.value.function == "softmax"
         and normaliser.value.plain
+        and not (isinstance(site.stability, Known) and site.stability.value.added is not None)
     )
 
 

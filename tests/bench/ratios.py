@@ -73,6 +73,9 @@ def rows(rounds: int) -> Iterator[tuple[str, str, str, str]]:
             "150 ms",
             "check one.py",
         )
+    first, further = over_fixtures(rounds)
+    yield "a full check of a fixture, the first of a run", first, "300 ms", "behind import torch"
+    yield "a full check of each further fixture", further, "150 ms", "the median of them"
     for arguments in (["--help"], ["rules"], ["explain", "MHA204"]):
         yield (
             " ".join(arguments),
@@ -162,6 +165,30 @@ def clocked(*files: str) -> Callable[[], float]:
         return float(json.loads(done.stdout)["summary"]["seconds"])
 
     return run
+
+
+def over_fixtures(rounds: int) -> tuple[str, str]:
+    """Return the median seconds of the first target of a run and of each further one.
+
+    Every target is a fixture with its stated build and call, on two threads as a user has them.
+    """
+    sys.path.insert(0, str(ROOT))
+    from tests.fixtures.conftest import fixtures
+    from tests.score_fixtures import run
+
+    cases = fixtures()[::4]
+    firsts: list[float] = []
+    further: list[float] = []
+    for turn in range(min(rounds, 3)):
+        moved = [*cases[turn * 7 :], *cases[: turn * 7]]
+        report, _ = run(moved, "given", f"{sys.executable} -m mha_lint")
+        taken = [t["seconds"] for t in report["targets"]]
+        firsts.append(taken[0])
+        further += taken[1:]
+    return (
+        f"{1000 * statistics.median(firsts):.0f} ms",
+        f"{1000 * statistics.median(further):.0f} ms",
+    )
 
 
 def paired(ours: Callable[[], None], theirs: Callable[[], None], rounds: int) -> str:

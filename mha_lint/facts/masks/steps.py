@@ -11,22 +11,29 @@ from torch.fx import Node
 
 from mha_lint.capture import Replay
 from mha_lint.facts.bench import Bench
-from mha_lint.sites.dependence import is_number, is_tensor, operands
+from mha_lint.facts.masks.played import Runs
+from mha_lint.facts.masks.upstream import first_scores
+from mha_lint.sites.dependence import is_number, is_tensor, op, operands
 from mha_lint.sites.site import Site
 
 STEP = 1e-3
 """How far the scores are pushed to see which elements follow."""
 SAME = 1e-9
+PRODUCTS = frozenset(["mul", "div", "floor_divide"])
+SUMS = frozenset(["add", "sub", "baddbmm", "addmm"])
+MERELY_LIKE = frozenset(["type_as", "view_as", "expand_as", "reshape_as", "to"])
+"""What reads the type or the shape of its second operand alone."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Step:
     """One operation that joins the scores (or weights) with another tensor.
 
-    ``before``: it acts on the scores, else on the weights. ``data``: the operand that carries the
-    scores; ``sides``: its other tensor operands. Measured, in the shape of `node`: ``gain``, by how
-    much the result follows `data` (0: filled; 1: as it was or added to), ``offset``, what is added
-    to that. For a filled element the offset is the fill.
+    ``before``: it acts ahead of the sum that normalises; ``inside``: but behind the exponential
+    of a softmax written out. ``data``: the operand that carries the scores (of ``baddbmm``, which
+    makes and masks them at once, `node` itself); ``sides``: its other tensor operands. Measured, in
+    the shape of `node`: ``gain``, by how much the result follows `data` (0: filled; 1: as it was or
+    added to), ``offset``, what is added to that. For a filled element the offset is the fill.
     """
 
     node: Node
@@ -35,6 +42,14 @@ class Step:
     sides: tuple[Node, ...]
     gain: Tensor
     offset: Tensor
+    inside: bool = False
+
+    @property
+    def how(self) -> str:
+        """Return "multiplied", "added" or "filled": what the operation does with its operands."""
+        if op(self.node) in PRODUCTS:
+            return "multiplied"
+        return "added" if op(self.node) in SUMS else "filled"
 
     @property
     def fills(self) -> bool:
@@ -48,10 +63,10 @@ class Step:
 
     @property
     def multiplies(self) -> bool:
-        """Return whether elements follow the scores by different factors, 0 among them."""
-        return bool(self.gain.numel()) and bool(
-            (self.gain - self.gain.flatten()[0]).abs().max() > SAME
-        )
+        """Return whether it is a product, whose elements follow the scores by different factors."""
+        if self.how != "multiplied" or not self.gain.numel():
+            return False
+        return bool((self.gain - self.gain.flatten()[0]).abs().max() > SAME)
 
 
 _KNOWN: WeakKeyDictionary[Replay, dict[int, tuple[Step, ...]]] = WeakKeyDictionary()
@@ -61,32 +76,64 @@ def steps_of(bench: Bench, site: Site) -> tuple[Step, ...]:
     """Return the steps of `site`, a single site or a member of a group, in recorded order."""
     known = _KNOWN.setdefault(bench.replay, {})
     if id(site) not in known:
-        known[id(site)] = tuple(
-            step
-            for start, end, before in (
-                (site.scores, site.normaliser.logits, True),
-                (site.normaliser.weights, site.weights, False),
-            )
-            if start is not end
-            for node in bench.dependence.between(start, end)
-            if (step := _step(bench, node, start, before=before)) is not None
-        )
+        known[id(site)] = measured_steps(bench, site, bench.replay)
     return known[id(site)]
 
 
-def _step(bench: Bench, node: Node, start: Node, *, before: bool) -> Step | None:
+def measured_steps(bench: Bench, site: Site, replay: Runs) -> tuple[Step, ...]:
+    """Return the steps of `site` as `replay` runs it."""
+    found: list[Step] = []
+    normaliser = site.normaliser
+    first = first_scores(bench, site)
+    if site.score is not None and op(site.score.node) in SUMS:
+        step = _with_product(bench, site, replay)
+        found += [step] if step is not None else []
+    for start, end, before, inside in (
+        (first, normaliser.logits, True, False),
+        (normaliser.logits, normaliser.weights, True, True),
+        (normaliser.weights, site.weights, False, False),
+    ):
+        if start is end:
+            continue
+        found += [
+            step
+            for node in bench.dependence.between(start, end)
+            if (step := _step(bench, replay, node, start, before=before, inside=inside)) is not None
+        ]
+    return tuple(found)
+
+
+def _step(
+    bench: Bench, replay: Runs, node: Node, start: Node, *, before: bool, inside: bool
+) -> Step | None:
     carried = bench.dependence.descendants([start])
-    if not is_number(bench.recording, node):
+    if not is_number(bench.recording, node) or op(node) in MERELY_LIKE:
         return None
     data = [n for n in operands(node) if n in carried and is_number(bench.recording, n)]
     sides = [n for n in operands(node) if n not in carried and is_tensor(bench.recording, n)]
-    if len(data) != 1 or not sides or all(bench.replay.base(n).numel() < 2 for n in sides):
+    if len(data) != 1 or not sides or all(replay.base(n).numel() < 2 for n in sides):
         return None
-    at, there = bench.replay.base(data[0]), bench.replay.base(node)
+    at, there = replay.base(data[0]), replay.base(node)
     if at.numel() != there.numel() or at.squeeze().shape != there.squeeze().shape:
         return None
     finite = torch.where(torch.isfinite(at), at, torch.zeros_like(at))
-    low, high = (bench.replay.run([node], {data[0]: finite * 0 + by})[0] for by in (0.0, STEP))
+    low, high = (replay.run([node], {data[0]: finite * 0 + by})[0] for by in (0.0, STEP))
     gain = torch.nan_to_num((high - low) / STEP, nan=0.0)
     gain = torch.where(gain.abs() < SAME, torch.zeros_like(gain), gain)
-    return Step(node, before, data[0], tuple(sides), gain, low)
+    return Step(node, before, data[0], tuple(sides), gain, low, inside)
+
+
+def _with_product(bench: Bench, site: Site, replay: Runs) -> Step | None:
+    """Return what ``baddbmm`` adds to the product of queries and keys as a step."""
+    score = site.score
+    assert score is not None
+    added = score.node.args[0]
+    if not isinstance(added, Node) or not is_tensor(bench.recording, added):
+        return None
+    if score.node.kwargs.get("beta", 1) == 0:
+        return None  # the operand is a buffer that was never set
+    left = replay.base(score.left)
+    (rest,) = replay.run([score.node], {score.left: torch.zeros_like(left)})
+    rest = torch.as_tensor(rest)
+    gain = torch.isfinite(rest).to(rest.dtype)
+    return Step(score.node, True, score.node, (added,), gain, rest)
