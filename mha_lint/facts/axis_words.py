@@ -60,7 +60,7 @@ def _in_code(text: str) -> list[AxisVerdict]:
                 batch = [bool(re.fullmatch(_BATCH, n)) for n in names]
                 if batch[0]:
                     found.append(AxisVerdict(True, f"the code says {line}"))
-                elif batch[1]:
+                elif any(batch):
                     found.append(AxisVerdict(False, f"the code says {line}"))
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             axis = _reduced_axis(node)

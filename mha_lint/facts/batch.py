@@ -276,7 +276,8 @@ def _which_is_batch(
     """Return what axis 0 holds: told by layers, code, comments, token ids and sizes, in this order."""
     value = bench.replay.base(placeholder)
     if value.dim() >= 4:
-        return AxisVerdict(True, "a 4-D map has its samples on axis 0")
+        said = [v for text in texts for v in said_in(text) if v.strong and not v.is_batch]
+        return said[0] if said else AxisVerdict(True, "a 4-D map has its samples on axis 0")
     votes: list[AxisVerdict] = []
     for name, module in root.named_modules() if isinstance(root, torch.nn.Module) else ():
         if getattr(module, "batch_first", None) is True:

@@ -301,3 +301,36 @@ def test_a_convolution_over_axis_0_tells_positions(measured: Measure, known: Kno
     case = measured(text=INNER.format(names="pass", fed=fed), build="Outer(24, 4)", call="torch.randn(3, 7, 24)")  # fmt: skip
     assert known(case.facts.batch).mixes is False
     assert "a convolution runs over it" in case.facts.batch.evidence  # type: ignore[union-attr]
+
+
+COLUMNS = """\
+class ColumnAttention(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.qkv = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
+
+    def forward(self, x):
+        {unpacked} = x.size()
+        q, k, v = self.qkv(x).view(*x.shape[:3], 3, self.heads, -1).unbind(3)
+        scores = torch.einsum("icnhd,jcnhd->hcnij", q, k) / q.size(-1) ** 0.5
+        context = torch.einsum("hcnij,jcnhd->icnhd", scores.softmax(-1), v)
+        return self.out(context.reshape(x.shape))
+"""
+
+
+@pytest.mark.parametrize(
+    ("unpacked", "mixes"),
+    [("rows, cols, batch_size, width", False), ("n, rows, cols, width", True)],
+)
+def test_a_map_whose_batch_is_not_first(
+    unpacked: str, mixes: bool, measured: Measure, known: Known
+) -> None:
+    """Attention over the rows of an alignment, (rows, columns, batch, width)."""
+    case = measured(
+        text=COLUMNS.format(unpacked=unpacked),
+        build="ColumnAttention(24, 4)",
+        call="torch.randn(5, 3, 2, 24)",
+    )
+    assert known(case.facts.batch).mixes is mixes
