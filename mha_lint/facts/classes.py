@@ -78,6 +78,7 @@ def tree_of(path: str) -> ast.Module:
         return ast.Module([], [])
 
 
+@lru_cache(maxsize=64)
 def functions_of(path: str) -> tuple[ast.FunctionDef, ...]:
     """Return every function and method of a file."""
     return tuple(n for n in ast.walk(tree_of(path)) if isinstance(n, ast.FunctionDef))
