@@ -85,7 +85,7 @@ class CallRecorder:
         entry = self.entry(func)
         if entry.changes or "out" in kwargs:
             self.settle()
-            self.builder.at(*self._here(frame), self._context(entry))
+            self.builder.at(*self._here(frame), self._context(entry, args))
             return self._changing(entry, func, args, kwargs)
         result = (
             func(*args, **kwargs) if entry.trusted else self._watched(entry, func, args, kwargs)
@@ -97,7 +97,7 @@ class CallRecorder:
             return result
         if entry.aside:
             result = _set_apart(entry, args, kwargs, result)
-        context = self._context(entry)
+        context = self._context(entry, args)
         self.noted.append(
             (entry, func, kept(args), kept(kwargs), result, *self._here(frame), context)
         )
@@ -143,8 +143,8 @@ class CallRecorder:
     def _here(self, frame: FrameType) -> tuple[Place, int]:
         return self._unfolding or (self.builder.walker.place(frame), frame.f_lasti)
 
-    def _context(self, entry: Entry) -> Context:
-        autocast = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
+    def _context(self, entry: Entry, args: tuple[Any, ...]) -> Context:
+        autocast = _autocast_of(args) if torch._C._is_any_autocast_enabled() else None
         implicit = self.implicit_dim and entry.softmax
         if implicit:
             self.implicit_dim = False
@@ -281,6 +281,14 @@ class CallRecorder:
             node = builder.node(entry.op, target, new_args, new_kwargs)
         builder.bound(node, x)
         return result
+
+
+def _autocast_of(args: tuple[Any, ...]) -> torch.dtype | None:
+    """Return the type that operations on the device of `args` are cast to, if they are."""
+    device = next((x.device.type for x in leaves(args)), "cpu")
+    if device not in ("cpu", "cuda") or not torch.is_autocast_enabled(device):
+        return None
+    return torch.get_autocast_dtype(device)
 
 
 def _set_apart(entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:

@@ -36,7 +36,7 @@ class FunctionMode(TorchFunctionMode):
         self._calls = calls
         self._entries = calls.entries
         self._places = calls.builder.walker.places
-        self._is_autocast = torch.is_autocast_enabled
+        self._is_autocast = torch._C._is_any_autocast_enabled
         calls.mode = self
 
     def __torch_function__(
@@ -53,7 +53,7 @@ class FunctionMode(TorchFunctionMode):
             entry.plain
             and calls.lowering is None
             and (kwargs is None or "out" not in kwargs)
-            and not self._is_autocast("cpu")
+            and not self._is_autocast()
         ):
             # The common case, spelled out here since each call costs.
             result = func(*args, **kwargs) if kwargs else func(*args)

@@ -11,7 +11,18 @@ from torch import fx
 
 from mha_lint.capture.names import raw_name
 
-_FLOATS = frozenset((torch.float16, torch.bfloat16, torch.float32, torch.float64))
+_FLOATS = frozenset(
+    (
+        torch.float16,
+        torch.bfloat16,
+        torch.float32,
+        torch.float64,
+        torch.float8_e4m3fn,
+        torch.float8_e5m2,
+        torch.float8_e4m3fnuz,
+        torch.float8_e5m2fnuz,
+    )
+)
 _COMPLEX_OF = {
     torch.float16: torch.complex32,
     torch.float32: torch.complex64,
@@ -68,7 +79,7 @@ class Precision:
                 return torch.Tensor.to, (args[0], self.device), {}
             args = tuple(self.device if _is_device(a) else a for a in args)
         if self.dtype is None and "autocast" in node.meta:
-            target = _under_autocast(target, node.meta["autocast"])
+            target = _under_autocast(target, self.device.type, node.meta["autocast"])
         return target, args, kwargs
 
     def _argument(self, value: Any) -> Any:
@@ -93,9 +104,11 @@ def _is_device(value: Any) -> bool:
     return isinstance(value, str) and value.startswith(("cpu", "cuda"))
 
 
-def _under_autocast(target: Callable[..., Any], dtype: torch.dtype) -> Callable[..., Any]:
+def _under_autocast(
+    target: Callable[..., Any], device: str, dtype: torch.dtype
+) -> Callable[..., Any]:
     def run(*args: Any, **kwargs: Any) -> Any:
-        with torch.autocast("cpu", dtype=dtype):
+        with torch.autocast(device, dtype=dtype):
             return target(*args, **kwargs)
 
     return run

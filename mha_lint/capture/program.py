@@ -42,8 +42,12 @@ class Program:
         """Compile each call of `graph`."""
         nodes = list(graph.nodes)
         self.slots: dict[fx.Node, int] = {n: i for i, n in enumerate(nodes)}
+        self.drawn = [n for n in nodes if n.op == "call_function" and is_drawn(n)]
+        """Nodes whose recorded value is a constant."""
+        fixed = set(self.drawn)
         self.steps: list[Step | None] = [
-            self._step(n, precision) if n.op == "call_function" else None for n in nodes
+            self._step(n, precision) if n.op == "call_function" and n not in fixed else None
+            for n in nodes
         ]
         self._plans: dict[tuple[tuple[int, ...], tuple[int, ...]], Plan] = {}
 
@@ -127,6 +131,16 @@ class Program:
             parts = (template.start, template.stop, template.step)
             return slice(*(self._filled(p, values) for p in parts))
         return template
+
+
+def is_drawn(node: fx.Node) -> bool:
+    """Return whether `node` draws from a generator of the user's own, and from nothing else.
+
+    The call that was recorded has used that generator up, so what it gave is a constant.
+    """
+    if node.all_input_nodes:
+        return False
+    return any(isinstance(v, torch.Generator) for v in (*node.args, *node.kwargs.values()))
 
 
 def _holds_node(value: Any) -> bool:

@@ -55,6 +55,8 @@ class Replay:
             raise ValueError(f"{len(recording.placeholders)} inputs are needed, not {len(given)}")
         for node, value in zip(recording.placeholders, given, strict=True):
             self._base[self._slots[node]] = self._precision.tensor(value)
+        for node in program.drawn:
+            self._base[self._slots[node]] = self._precision.result(recording.values[node])
         chosen = parameters or {}
         for node in recording.graph.find_nodes(op="get_attr"):
             value = chosen.get(node.meta.get("parameter", ""), recording.values[node])

@@ -233,3 +233,27 @@ def test_grouped_matmul_in_float64() -> None:
     recording = record(lambda a, b: grouped(a, b, offs=ends), (a, b), {})
     want = torch.cat([a[:2].double() @ b[0].double(), a[2:].double() @ b[1].double()])
     torch.testing.assert_close(Replay(recording).base(recording.outputs[0]), want)
+
+
+class Blocks(nn.Module):
+    """Draws its sparse layout from a generator of its own, anew in each call."""
+
+    def forward(self, x: Any) -> Any:
+        generator = torch.Generator().manual_seed(3)
+        keep = torch.zeros(6, 6, dtype=torch.bool)
+        keep[0, torch.randperm(6, generator=generator)[:3]] = True
+        noise = torch.randn(6, generator=generator, dtype=x.dtype)
+        return (x @ x.mT).masked_fill(keep, 0) + noise
+
+
+def test_what_a_generator_of_the_user_draws_is_a_constant() -> None:
+    recording = record(Blocks(), (torch.randn(2, 6, 4),), {})
+    assert recording.faithful.ok, recording.faithful
+    x = torch.randn(2, 6, 4, dtype=torch.float64)
+    (out,) = recording.outputs
+    replayed = Replay(recording, inputs=[x]).base(out)
+    noise = torch.Generator().manual_seed(3)
+    torch.randperm(6, generator=noise)
+    expected = Blocks()(x) - torch.randn(6, generator=noise, dtype=torch.float64)
+    drawn = recording.values[named(recording, "randn")].double()
+    assert torch.allclose(replayed, expected + drawn, atol=1e-12)
