@@ -28,12 +28,14 @@ class Replay:
         *,
         inputs: Sequence[torch.Tensor] | None = None,
         parameters: Mapping[str, torch.Tensor] | None = None,
+        constants: Mapping[fx.Node, torch.Tensor] | None = None,
         dtype: torch.dtype | None = torch.float64,
         device: str | torch.device = "cpu",
         seed: int = 0,
     ) -> None:
         """Take `inputs` in the order of the placeholders (default: the recorded ones) and
-        `parameters` by qualified name (default: the recorded ones).
+        `parameters` by qualified name (default: the recorded ones). `constants` gives other values
+        to nodes that hold what existed before the call.
 
         With `dtype` None all runs in the recorded types; otherwise everything floating is `dtype`,
         and the casts of the recording follow. Random numbers depend on `seed` and the node alone.
@@ -60,6 +62,7 @@ class Replay:
         chosen = parameters or {}
         for node in recording.graph.find_nodes(op="get_attr"):
             value = chosen.get(node.meta.get("parameter", ""), recording.values[node])
+            value = (constants or {}).get(node, value)
             self._base[self._slots[node]] = self._precision.tensor(value)
 
     def base(self, node: fx.Node) -> Any:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.fx import Node
 
 from mha_lint.capture import Recording, Replay, random_parameters
 from mha_lint.sites.dependence import Dependence
@@ -15,6 +16,8 @@ from mha_lint.sites.straighten import straighten
 
 FEW = 3
 """A float input with at most this many different values is a mask or a flag and is kept."""
+INSTEAD = 1e30
+"""In the place of an infinity: far beyond any score, and no NaN when multiplied by 0."""
 MANY = 64
 """Elements that are looked at first: all of a large image would take long."""
 
@@ -38,14 +41,35 @@ class Bench:
         """Find the sites of `recording`, which is straightened first."""
         straighten(recording)
         dependence = Dependence(recording)
-        replay = Replay(
-            recording,
-            inputs=measuring_inputs(recording, seed),
-            parameters=random_parameters(recording, seed),
-            seed=seed,
-        )
+        inputs = measuring_inputs(recording, seed)
+        parameters = random_parameters(recording, seed)
+        replay = Replay(recording, inputs=inputs, parameters=parameters, seed=seed)
+        if (finite := _finite_constants(recording)) and _gives_nan(recording, replay):
+            replay = Replay(
+                recording, inputs=inputs, parameters=parameters, constants=finite, seed=seed
+            )
         finder = Finder(dependence, replay)
         return cls(recording, dependence, replay, finder, finder.find())
+
+
+def _finite_constants(recording: Recording) -> dict[Node, Tensor]:
+    """Return what existed before the call and holds an infinity, with a large number in its place.
+
+    A fill that overflowed its type gives NaN wherever it is multiplied by 0, and where everything
+    is NaN nothing can be measured. In the type of the recording it stays what it is.
+    """
+    found: dict[Node, Tensor] = {}
+    for node in recording.graph.find_nodes(op="get_attr"):
+        value = recording.values[node]
+        if value.is_floating_point() and bool(value.isinf().any()):
+            large = torch.full((), INSTEAD, dtype=torch.float64)
+            found[node] = torch.where(value.isinf(), value.double().sign() * large, value.double())
+    return found
+
+
+def _gives_nan(recording: Recording, replay: Replay) -> bool:
+    outputs = [replay.base(n) for n in recording.outputs]
+    return any(bool(x.isnan().any()) for x in outputs if isinstance(x, Tensor))
 
 
 def measuring_inputs(recording: Recording, seed: int) -> list[Tensor]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from mha_lint.capture import record
-from mha_lint.facts.bench import measuring_inputs
+from mha_lint.facts.bench import INSTEAD, Bench, measuring_inputs
 
 
 def test_masks_stay_and_data_is_redrawn() -> None:
@@ -23,3 +23,28 @@ def test_masks_stay_and_data_is_redrawn() -> None:
     assert torch.equal(mask, padded)
     assert not torch.equal(mixed.float(), late) and mixed.min() >= 0
     assert torch.equal(whole, given[3])
+
+
+class Filled(nn.Module):
+    """The fill overflows half precision, and 0 times infinity is NaN."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(6, 6) for _ in range(3))
+        self.register_buffer("fill", torch.tensor(-1e9))
+
+    def forward(self, x: Tensor, keep: Tensor) -> Tensor:
+        assert isinstance(self.fill, Tensor)
+        scores = self.q(x) @ self.k(x).mT / 6**0.5 + (1 - keep)[:, None] * self.fill
+        context: Tensor = scores.softmax(-1) @ self.v(x)
+        return context
+
+
+def test_an_infinite_constant_that_would_drown_everything_is_finite() -> None:
+    keep = torch.tensor([[1.0, 1.0, 1.0, 0.0]]).half()
+    bench = Bench.of(record(Filled().half(), (torch.randn(1, 4, 6).half(), keep), {}))
+    (site,) = bench.sites
+    assert bench.replay.base(site.weights)[..., 3].abs().max() == 0
+    held = bench.recording.graph.find_nodes(op="get_attr")
+    (fill,) = [n for n in held if bench.recording.values[n].numel() == 1]
+    assert (bench.recording.values[fill], bench.replay.base(fill)) == (-torch.inf, -INSTEAD)
