@@ -16,6 +16,7 @@ from mha_lint.facts.bench import Bench
 from mha_lint.facts.places import span_of
 from mha_lint.facts.unsteady import unless_data_decides
 from mha_lint.model.facts import BatchMixing, Fact, Kind, Known, NotApplicable, Unknown
+from mha_lint.model.source import Span
 from mha_lint.sites.dependence import is_number, op, shape
 from mha_lint.sites.operand import Operand
 from mha_lint.sites.site import Site
@@ -26,6 +27,7 @@ _PURPOSE = re.compile(
     r"(across|over|between|among)\s+(the\s+)?(samples|batch|instances|examples)|mini-batch",
     re.IGNORECASE,
 )
+LAYOUTS = ("permute", "transpose", "movedim", "swapaxes", "view", "reshape", "flatten", "unflatten")
 SAME = 1e-12
 """A change below this is rounding."""
 
@@ -97,9 +99,64 @@ def measure_batch(
             f" {largest:.1g}"
             + (f"; axis {other} is never attended over" if placeholder_dims < 4 else ""),
         )
+    dealt = _dealt_out_anew(bench, sites, root, forward_text, guessed)
+    if dealt is not None:
+        return dealt
     if open_questions:
         return Unknown(open_questions[0])
     return Known(BatchMixing(False, 0, "", 0.0, None), apart)
+
+
+def _dealt_out_anew(
+    bench: Bench, sites: list[Site], root: Any, forward_text: str, guessed: bool
+) -> Fact[BatchMixing] | None:
+    """Return the mixing of samples behind attention that kept them apart: a view or a permutation.
+
+    Only where an output is laid out as the input is, sample by sample and position by position.
+    """
+    if _PURPOSE.search(forward_text):
+        return None
+    for placeholder in bench.recording.placeholders:
+        value = bench.replay.base(placeholder)
+        if not value.is_floating_point() or value.dim() != 3 or value.shape[0] == value.shape[1]:
+            continue
+        alike = [
+            n
+            for n in bench.recording.outputs
+            if is_number(bench.recording, n)
+            and shape(bench.recording, n)[:2] == tuple(value.shape[:2])
+            and len(shape(bench.recording, n)) == value.dim()
+        ]
+        largest = _leak(bench, placeholder, alike) if alike and value.shape[0] > 1 else 0.0
+        context = sites[-1].all[0].context
+        if largest < SAME or _leak_before(bench, placeholder, context):
+            continue
+        verdict = _which_is_batch(bench, placeholder, root, [forward_text], guessed)
+        if verdict is None or not verdict.is_batch or not verdict.strong:
+            continue
+        name = _name(bench, placeholder)
+        return Known(
+            BatchMixing(True, 0, verdict.why, largest, _last_layout(bench, context, alike[0])),
+            f"changing sample 0 of {name} alone changes the outputs of the other samples by up to"
+            f" {largest:.1g}, though attention keeps the samples apart",
+        )
+    return None
+
+
+def _leak_before(bench: Bench, placeholder: Node, context: Node) -> bool:
+    """Return whether moving sample 0 reaches every group of the context already."""
+    value = bench.replay.base(placeholder)
+    (after,) = bench.replay.run([context], {placeholder: _nudged(value, 0)})
+    changed = (after - bench.replay.base(context)).abs() > SAME
+    along = [changed.movedim(a, 0).flatten(1).any(1) for a in range(changed.dim())]
+    return all(bool(hit.all()) for hit in along)
+
+
+def _last_layout(bench: Bench, context: Node, output: Node) -> Span | None:
+    """Return the last change of layout between the context and an output."""
+    moves = [n for n in bench.dependence.between(context, output) if op(n) in LAYOUTS]
+    maps = [n for n in moves if op(n) in ("permute", "transpose", "movedim", "swapaxes")]
+    return span_of((maps or moves or [output])[-1])
 
 
 def _following_inputs(site: Site) -> Operand | None:

@@ -334,3 +334,21 @@ def test_a_map_whose_batch_is_not_first(
         call="torch.randn(5, 3, 2, 24)",
     )
     assert known(case.facts.batch).mixes is mixes
+
+
+MERGED = "merged = context.transpose(1, 2).reshape(B, T, C)"
+
+
+@pytest.mark.parametrize("order", ["2, 0, 1, 3", "2, 0, 3, 1"])
+def test_a_merge_that_deals_positions_out_to_samples(
+    order: str, measured: Measure, known: Known
+) -> None:
+    """(B, h, T, d) is read as (T, B, h, d), and viewed as (B, T, C): T is a multiple of B."""
+    case = measured(
+        (MERGED, f"merged = context.permute({order}).reshape(B, T, C)"),
+        call="torch.randn(3, 6, 24)",
+    )
+    found = known(case.facts.batch)
+    assert (found.mixes, found.why_batch) == (True, "the code says B, T, C = x.shape")
+    assert case.marked(found.span) == f"context.permute({order})"
+    assert known(measured(call="torch.randn(3, 6, 24)").facts.batch).mixes is False
