@@ -9,7 +9,10 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from mha_lint.model.causal_facts import CacheCheck as CacheCheck
+from mha_lint.model.causal_facts import CausalFault as CausalFault
 from mha_lint.model.causal_facts import Causality as Causality
+from mha_lint.model.causal_facts import Leak as Leak
+from mha_lint.model.causal_facts import Misalignment as Misalignment
 from mha_lint.model.causal_facts import StateCheck as StateCheck
 from mha_lint.model.contract import Contract as Contract
 from mha_lint.model.contract import ContractEntry as ContractEntry
@@ -42,24 +45,50 @@ from mha_lint.model.facts import UnusedInput as UnusedInput
 from mha_lint.model.finding import Label as Label
 from mha_lint.model.finding import Severity as Severity
 from mha_lint.model.finding import Violation as Violation
+from mha_lint.model.mask_facts import EmptyRows as EmptyRows
 from mha_lint.model.mask_facts import IgnoredMask as IgnoredMask
+from mha_lint.model.mask_facts import LateMask as LateMask
 from mha_lint.model.mask_facts import Masking as Masking
+from mha_lint.model.mask_facts import MaskNumber as MaskNumber
+from mha_lint.model.mask_facts import MaskOverflow as MaskOverflow
+from mha_lint.model.mask_facts import MaskStep as MaskStep
+from mha_lint.model.mask_facts import Squashed as Squashed
+from mha_lint.model.mask_facts import WeakFill as WeakFill
+from mha_lint.model.mask_fit_facts import Inversion as Inversion
 from mha_lint.model.mask_fit_facts import MaskFit as MaskFit
+from mha_lint.model.mask_fit_facts import Misplaced as Misplaced
 from mha_lint.model.mask_fit_facts import PaddingLeak as PaddingLeak
+from mha_lint.model.mask_fit_facts import Triangle as Triangle
 from mha_lint.model.numeric_facts import AddedToSum as AddedToSum
+from mha_lint.model.numeric_facts import Dead as Dead
+from mha_lint.model.numeric_facts import Detached as Detached
 from mha_lint.model.numeric_facts import HalfLoss as HalfLoss
 from mha_lint.model.numeric_facts import Learning as Learning
 from mha_lint.model.numeric_facts import Overflow as Overflow
+from mha_lint.model.numeric_facts import RateFault as RateFault
 from mha_lint.model.numeric_facts import ReturnedWeights as ReturnedWeights
+from mha_lint.model.numeric_facts import ReturnFault as ReturnFault
+from mha_lint.model.numeric_facts import RotationLoss as RotationLoss
 from mha_lint.model.numeric_facts import Stability as Stability
 from mha_lint.model.numeric_facts import TrainingDropout as TrainingDropout
 from mha_lint.model.position_facts import HeadGroups as HeadGroups
+from mha_lint.model.position_facts import PairFault as PairFault
 from mha_lint.model.position_facts import PositionBias as PositionBias
+from mha_lint.model.position_facts import RepeatedPositions as RepeatedPositions
 from mha_lint.model.position_facts import Rotary as Rotary
+from mha_lint.model.position_facts import SlopeFault as SlopeFault
+from mha_lint.model.position_facts import UnevenTurns as UnevenTurns
+from mha_lint.model.position_facts import WrongPairs as WrongPairs
+from mha_lint.model.position_facts import WrongRepeat as WrongRepeat
+from mha_lint.model.position_facts import WrongShift as WrongShift
+from mha_lint.model.position_facts import WrongSlopes as WrongSlopes
+from mha_lint.model.position_facts import WrongTurnAxis as WrongTurnAxis
+from mha_lint.model.rule import CommentCheck as CommentCheck
 from mha_lint.model.rule import Rule as Rule
 from mha_lint.model.rule import SiteCheck as SiteCheck
 from mha_lint.model.rule import SubjectCheck as SubjectCheck
 from mha_lint.model.source import Span as Span
+from mha_lint.model.suppression import SuppressionUse as SuppressionUse
 
 T = TypeVar("T")
 
@@ -78,6 +107,15 @@ def subject_rule(code: str, *, severity: Severity, since: str) -> Callable[[Subj
 
     def make(check: SubjectCheck) -> Rule:
         return Rule(code=code, severity=severity, since=since, subject=check)
+
+    return make
+
+
+def comment_rule(code: str, *, severity: Severity, since: str) -> Callable[[CommentCheck], Rule]:
+    """Make the decorated function a `Rule` that is run on every suppression comment."""
+
+    def make(check: CommentCheck) -> Rule:
+        return Rule(code=code, severity=severity, since=since, comment=check)
 
     return make
 

@@ -12,7 +12,7 @@ from mha_lint.capture import Replay
 from mha_lint.facts.bench import Bench
 from mha_lint.facts.gain import contraction_gain
 from mha_lint.facts.heads import input_head_axes, shared_head_axes
-from mha_lint.facts.order import Order, Values, order_of, score_operands
+from mha_lint.facts.order import order_of, score_operands, value_side
 from mha_lint.oracle import Native, Operand
 from mha_lint.sites.operand import Operand as SiteOperand
 from mha_lint.sites.site import Site
@@ -69,53 +69,6 @@ def arrange(bench: Bench, site: Site, replay: Replay) -> Arranged:
         context=context,
         native=Native(logits, order.logits) if extra else None,
     )
-
-
-def value_side(site: Site, values: Values, order: Order) -> tuple[Tensor, Tensor]:
-    """Return v (G, T_k, d_v) and context (G, T_q, d_v)."""
-    weights, wlabels = site.value.side(site.weights_left)
-    node, vlabels = site.value.side(not site.weights_left)
-    shape = tuple(values.base(weights).shape)
-    v = values.base(node)
-    free = [
-        i
-        for i, x in enumerate(vlabels)
-        if x is not None and x in site.value.free(not site.weights_left)
-    ]
-    out = values.base(site.context)
-    out_free = [site.value.out_labels.index(vlabels[i]) for i in free]
-    return (
-        _gathered(v, vlabels, wlabels, order.weights[:, 0, :], shape, free),
-        _gathered(out, site.value.out_labels, wlabels, order.weights[:, :, 0], shape, out_free),
-    )
-
-
-def _gathered(
-    value: Tensor,
-    labels: tuple[int | None, ...],
-    wlabels: tuple[int | None, ...],
-    flat: Tensor,
-    shape: tuple[int, ...],
-    free: list[int],
-) -> Tensor:
-    """Read `value` at the places of the weights `flat` (G, R), its `free` axes last."""
-    unravelled: list[Tensor] = []
-    rest = flat
-    for n in reversed(shape):
-        unravelled.append(rest % n)
-        rest = rest // n
-    unravelled.reverse()
-    moved = value.permute(*[a for a in range(value.dim()) if a not in free], *free)
-    at: list[Tensor] = []
-    for axis, label in enumerate(labels):
-        if axis in free:
-            continue
-        if label is not None and label in wlabels and value.shape[axis] > 1:
-            at.append(unravelled[wlabels.index(label)])
-        else:
-            at.append(torch.zeros_like(flat))
-    picked = moved[tuple(at)] if at else moved.expand(*flat.shape, *moved.shape)
-    return picked.reshape(*flat.shape, -1)
 
 
 def _operand(bench: Bench, operand: SiteOperand, value: Tensor, replay: Replay) -> Operand:

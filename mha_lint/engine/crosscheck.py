@@ -31,7 +31,6 @@ from mha_lint.sites.site import Site
 from mha_lint.sites.trace import trace, varies_along
 from mha_lint.targets.subject import Subject
 
-
 IN_FULL = NotApplicable("it runs in full precision, and no other type was asked for")
 
 
@@ -121,13 +120,19 @@ def _in_dtype(
         return replace(row, explanation=told), Unknown(lost)
     half = Known(
         HalfLoss(
-            name, found.ratio, found.allowed, found.error, found.plain_error, len(found.ratios), span
+            name,
+            found.ratio,
+            found.allowed,
+            found.error,
+            found.plain_error,
+            len(found.ratios),
+            span,
         ),
         f"in {name}, beside float64: rms error {found.error:.0e}, that of a straightforward"
         f" implementation {found.plain_error:.0e} (medians of {len(found.ratios)} draws)",
     )
     if verdict.verdict == "mismatch" and found.exceeded:
-        return row, half
+        return row, _not_asked(verdict, facts, name)  # another scale, and no rounded one
     why: str | None = row.explanation
     if found.exceeded:
         why = _lost(found, name)

@@ -17,13 +17,14 @@ from torch import Tensor, nn
 from torch.fx import Node
 
 from mha_lint.capture import CaptureError, Replay, record
-from mha_lint.engine.arrange import value_side
 from mha_lint.facts.bench import Bench
-from mha_lint.facts.order import NotArrangedError, order_of, score_operands
+from mha_lint.facts.loss import worst_step
+from mha_lint.facts.masks.levels import HIDES
+from mha_lint.facts.order import NotArrangedError, order_of, score_operands, value_side
 from mha_lint.facts.places import span_of
 from mha_lint.model.source import Span
-from mha_lint.oracle import DRAWS, Draw, Precision, exact_attention, precision_of, rms_error
-from mha_lint.sites.dependence import is_number, operands
+from mha_lint.oracle import DRAWS, Draw, Precision, exact_attention, precision_of
+from mha_lint.sites.dependence import is_number
 from mha_lint.sites.site import Site
 from mha_lint.targets.subject import Subject
 from mha_lint.targets.tensors import tensors_in
@@ -63,8 +64,8 @@ def own_dtype(bench: Bench, site: Site) -> torch.dtype:
 
 
 def _narrows(bench: Bench, site: Site) -> bool:
-    """Return whether something between the operands of `site` and its context is in a half type."""
-    return any(n.meta.get("dtype") in HALVES for n in steps_between(bench, site))
+    """Return whether something between operands and context of `site` has fewer bits than float32."""
+    return any(bench.recording.values[n].element_size() < 4 for n in steps_between(bench, site))
 
 
 def steps_between(bench: Bench, site: Site) -> list[Node]:
@@ -185,6 +186,17 @@ def _gains(bench: Bench, site: Site) -> dict[Node, float]:
     return found
 
 
+def _level(additive: Tensor) -> Tensor:
+    """Return (G, T_q, T_k) less one number for each query, which changes no softmax.
+
+    A straightforward implementation does not add it, and loses nothing to it. What hides all keys
+    of a query stays.
+    """
+    highest = additive.amax(-1, keepdim=True)
+    common = torch.where(highest.abs() < HIDES, highest, torch.zeros_like(highest))
+    return additive - common
+
+
 class _Attention:
     """The members of one site, with their order of axes, and how to run them on drawn operands."""
 
@@ -209,6 +221,7 @@ class _Attention:
         raw = q @ k.transpose(-1, -2)
         free = torch.isfinite(logits) & torch.isfinite(additive)
         free &= additive.abs() <= DROWNED * raw.abs().amax()
+        free &= logits != additive  # a fill, which takes the place of the score
         raw, rest = (torch.where(free, x, 0.0) for x in (raw, logits - additive))
         energy = raw.square().sum((1, 2), keepdim=True)
         scale = (raw * rest).sum((1, 2), keepdim=True) / energy.clamp(min=1e-300)
@@ -231,32 +244,15 @@ class _Attention:
                 v=v.to(device, dtype),
                 context=context.to(device, dtype),
                 scale=one if same else scale.to(device),
-                additive=self._additive(replay, given).to(device),
+                additive=_level(self._additive(replay, given)).to(device),
             )
 
     def most_lost(self, replay: Replay, dtype: torch.dtype) -> Span | None:
-        """Return the place of the step that loses most by itself, all others taken as exact.
-
-        Each step is run in its own type on the exact values of what it reads, and what follows in
-        float64.
-        """
-        exact, native = Replay(self.bench.recording), self.bench.recording.values
-        contexts = [m.context for m in self.members]
+        """Return the place of the step that loses most by itself, all others taken as exact."""
         _, given = self._drawn(0, dtype)
         steps = [n for m in self.members for n in steps_between(self.bench, m)]
-        true = dict(zip(steps, exact.run(steps, given), strict=True))
-        due = exact.run(contexts, given)
-        worst, found = 0.0, steps[0] if steps else None
-        for step in steps:
-            reads = {n: true.get(n, given.get(n)) for n in operands(step)}
-            held = {n: x.to(native[n].dtype) for n, x in reads.items() if x is not None}
-            (made,) = replay.run([step], held)
-            got = exact.run(contexts, {**given, step: made.cpu()})
-            pairs = zip(got, due, strict=True)
-            lost = max(rms_error(one, other) for one, other in pairs)
-            if lost > worst:
-                worst, found = lost, step
-        return span_of(found)
+        ends = [m.context for m in self.members]
+        return span_of(worst_step(replay, Replay(self.bench.recording), given, steps, ends))
 
     def _drawn(self, number: int, dtype: torch.dtype) -> tuple[Values, Values]:
         """Return q, k and v, N(0, 1) and exact in `dtype`, and what the site multiplies from them.

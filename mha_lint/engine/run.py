@@ -14,6 +14,7 @@ from typing import TypeAlias
 import torch
 
 from mha_lint.engine.restore import restored
+from mha_lint.engine.suppressions import with_unused_suppressions
 from mha_lint.engine.target import Judged, judge_target, not_checked
 from mha_lint.model.finding import Crash
 from mha_lint.model.report import NotChecked, RunReport, Status, TargetReport
@@ -80,6 +81,7 @@ def _run(
     finally:
         torch.set_num_threads(threads)
     targets = without_repeats(targets)
+    targets = with_unused_suppressions(targets, chosen, [rule.code for rule in pack], settings)
     notes: list[str] = []
     if not expanded or all(t.status is Status.NO_ATTENTION for t in targets):
         notes.append("no attention was found")

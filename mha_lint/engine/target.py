@@ -12,7 +12,7 @@ import torch
 from mha_lint.capture import CaptureError, record
 from mha_lint.engine.branches import branch_findings
 from mha_lint.engine.contract import without_expected
-from mha_lint.engine.crosscheck import CheckedSite, cross_check
+from mha_lint.engine.crosscheck import CheckedSite, cross_check, with_half_losses
 from mha_lint.engine.enclosing import judged_by_enclosing
 from mha_lint.engine.naming import named_by_user
 from mha_lint.engine.prove import prover
@@ -64,7 +64,7 @@ def judge_target(spec: TargetSpec, settings: Settings, rules: list[LoadedRule]) 
         return Judged(_failed(NotChecked(why, hint), spec, settings, subject), [])
     measured = measure(subject, bench)
     checked = cross_check(measured, settings, subject) if settings.crosscheck else []
-    facts = judged_by_enclosing(measured.facts, subject, settings)
+    facts = judged_by_enclosing(with_half_losses(measured.facts, checked), subject, settings)
     facts = named_by_user(facts, subject)
     prove = prover(checked, facts)
     judgement = judge(rules, facts, settings=settings, target=spec.text, confirm=prove)
@@ -139,6 +139,10 @@ def _with_mismatches(facts: SubjectFacts, checked: list[CheckedSite]) -> Subject
     )
 
 
+EXACT, EPSILON = 1e-12, 1e-2
+"""Between these the weights of a query fall short of 1 by an epsilon in the denominator."""
+
+
 def _plain(site: SiteFacts) -> bool:
     """Return whether the site is measured to be plain attention, so that a mismatch is no design.
 
@@ -152,8 +156,16 @@ def _plain(site: SiteFacts) -> bool:
         and isinstance(normaliser, Known)
         and normaliser.value.function == "softmax"
         and normaliser.value.plain
-        and not (isinstance(site.stability, Known) and site.stability.value.added is not None)
+        and not _adds_to_sum(site)
     )
+
+
+def _adds_to_sum(site: SiteFacts) -> bool:
+    """Return whether something small, or one, stands beside the sum in the softmax: that is told."""
+    stability = site.stability
+    if not isinstance(stability, Known):
+        return False
+    return stability.value.added is not None or EXACT < stability.value.short < EPSILON
 
 
 def _report(
@@ -231,6 +243,14 @@ def not_checked(failure: NotChecked, spec: TargetSpec | None) -> TargetReport:
     )
 
 
+_RAISED = {
+    "MHA102": "indivisible-width",
+    "MHA103": "mismatched-head-dims",
+    "MHA305": "mask-overflow",
+}
+"""Rules whose fault makes the call fail."""
+
+
 def _failed(
     failure: NotChecked, spec: TargetSpec, settings: Settings, subject: Subject | None = None
 ) -> TargetReport:
@@ -242,7 +262,7 @@ def _failed(
         span = dataclasses.replace(
             problem.span, path=relative_path(problem.span.path, settings.cwd)
         )
-        name = {"MHA102": "indivisible-width", "MHA103": "mismatched-head-dims"}[problem.code]
+        name = _RAISED[problem.code]
         findings = (
             Finding(
                 code=problem.code, rule=name, severity=Severity.ERROR, message=problem.message,

@@ -8,15 +8,18 @@ from mha_lint.facts.bench import Bench
 from mha_lint.facts.cache import measure_cache, measure_state
 from mha_lint.facts.causality import measure_causality
 from mha_lint.facts.groups import measure_groups
+from mha_lint.facts.learning import measure_learning
 from mha_lint.facts.masks.fit import measure_mask_fit
 from mha_lint.facts.masks.ignored import ignored_masks
 from mha_lint.facts.masks.masking import measure_masking
 from mha_lint.facts.masks.padding import measure_padding
+from mha_lint.facts.positions.absolute import measure_absolute
 from mha_lint.facts.positions.bias import measure_bias
 from mha_lint.facts.positions.rotary import measure_rotary
 from mha_lint.facts.returned import measure_returned
+from mha_lint.facts.rotation_loss import measure_rotation_loss
 from mha_lint.facts.stability import measure_stability
-from mha_lint.facts.training import measure_learning, training_dropout
+from mha_lint.facts.training import training_dropout
 from mha_lint.model.contract import Contract
 from mha_lint.model.facts import SiteFacts, SubjectFacts
 from mha_lint.sites.site import Site
@@ -29,13 +32,14 @@ def with_families(
     """Return `facts` with what masks, positions, groups and numbers do at `site`."""
     return dataclasses.replace(
         facts,
-        masking=measure_masking(bench, site),
+        masking=measure_masking(bench, site, guessed=_guessed(subject)),
         mask_fit=measure_mask_fit(subject, bench, site, contract),
         rotary=measure_rotary(bench, site),
         position_bias=measure_bias(bench, site),
         head_groups=measure_groups(bench, site),
         stability=measure_stability(bench, site),
         returned=measure_returned(bench, site),
+        rotation_loss=measure_rotation_loss(bench, site),
         contract=contract,
     )
 
@@ -47,9 +51,15 @@ def with_subject_families(subject: Subject, bench: Bench, facts: SubjectFacts) -
         facts,
         ignored_masks=ignored_masks(subject, bench),
         padding=measure_padding(subject, bench, contract),
+        positions=measure_absolute(bench),
         causality=measure_causality(subject, bench, contract),
         cache=measure_cache(subject, bench, contract),
         state=measure_state(subject, bench),
         training_dropout=training_dropout(subject, bench),
         learning=measure_learning(subject, bench),
     )
+
+
+def _guessed(subject: Subject) -> bool:
+    """Return whether the arguments of the call were made up, and masks among them."""
+    return subject.how in ("built", "inferred") and subject.spec.call is None

@@ -18,6 +18,7 @@ from mha_lint.sites.trace import distinct, trace
 CONSTANT = 1e-5
 """Relative spread up to which gains count as one number: float32 constants carry 6e-8, sums of
 them over a head more."""
+HALVES = (torch.float16, torch.bfloat16)
 SMALL = 1e-6
 
 
@@ -49,12 +50,21 @@ def operand_gain(bench: Bench, operand: Operand) -> Gain:
     if (doubled - base).abs().max() < 1e-3 * scale:
         return Gain(None, normalised=True, why="normalised")
     moves: dict[Node, Tensor] = {n: replay.base(n) + SMALL * s for n, s in signs.items()}
-    found = _constant(_response(bench, operand, moves), "is not multiplied by one number")
+    near = spread_of(bench, operand)
+    found = _constant(_response(bench, operand, moves), "is not multiplied by one number", near)
     if found.value is None and len(moves) > 1:
         # Projections that are added up (of states and of positions) move one vector together.
         alone = [_response(bench, operand, {n: moved}) for n, moved in moves.items()]
-        found = _constant(torch.cat(alone), found.why)
+        found = _constant(torch.cat(alone), found.why, near)
     return found
+
+
+def spread_of(bench: Bench, operand: Operand) -> float:
+    """Return the spread up to which gains are one number: a table in a half type has few digits."""
+    sources = [s.node for s in operand.sources if s.kind != "learned"]
+    between = {n for s in sources for n in bench.dependence.between(s, operand.node)}
+    types = {n.meta.get("dtype") for node in between for n in (node, *operands(node))}
+    return max((2 * torch.finfo(t).eps for t in types if t in HALVES), default=CONSTANT)
 
 
 def _normed(bench: Bench, node: Node) -> Node:
@@ -84,12 +94,12 @@ def _signs(like: Tensor, generator: torch.Generator) -> Tensor:
     return (torch.rand(like.shape, generator=generator) < 0.5).to(like.dtype) * 2 - 1
 
 
-def _constant(gains: Tensor, why: str) -> Gain:
+def _constant(gains: Tensor, why: str, near: float = CONSTANT) -> Gain:
     if gains.numel() == 0:
         return Gain(None, why="has no influence")
     middle = float(gains.double().sort().values[gains.numel() // 2])
     spread = float((gains - middle).abs().max())
-    if spread > max(CONSTANT, 1e-4 if middle > 1e3 else 0) * abs(middle):
+    if spread > max(near, 1e-4 if middle > 1e3 else 0) * abs(middle):
         return Gain(None, why=f"{why} ({float(gains.min()):.3g} to {float(gains.max()):.3g})")
     return Gain(middle)
 

@@ -32,14 +32,16 @@ class Grouped:
     keys: Tensor
 
 
-class _Stand:
+class Stand:
     """Tells, in the place of a node's value, what each of its elements came from."""
 
     def __init__(self, bench: Bench, values: dict[Node, Tensor]) -> None:
+        """Stand in for the nodes in `values`."""
         self._bench = bench
         self._values = values
 
     def base(self, node: Node) -> Any:
+        """Return what stands for the value of `node`."""
         return self._values.get(node, self._bench.replay.base(node))
 
 
@@ -57,7 +59,7 @@ def _arranged(
     bench: Bench, site: Site, operand: Operand, index: Tensor, *, queries: bool
 ) -> Tensor:
     """Return (G, R): the largest of `index` (the operand's shape) over one vector."""
-    stand = _Stand(bench, {operand.node: index})
+    stand = Stand(bench, {operand.node: index})
     q, k = score_operands(site, stand)
     return (q if queries else k).amax(-1)
 

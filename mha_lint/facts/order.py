@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from typing import Any, Protocol
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 from torch.fx import Node
 
+from mha_lint.capture import Replay
 from mha_lint.facts.bench import Bench
 from mha_lint.sites.site import Site
 
@@ -39,12 +41,24 @@ class Order:
     weights: Tensor
 
 
+_KNOWN: WeakKeyDictionary[Replay, dict[int, tuple[Site, Order]]] = WeakKeyDictionary()
+"""Several facts ask for the order of one site, and it never changes. The site is kept with it, so that
+no other one gets its id."""
+
+
 def order_of(bench: Bench, site: Site) -> Order:
     """Return the oracle's order of axes for `site`; it depends on shapes alone.
 
     Raises:
         NotArrangedError: heads or positions are mixed on the way, so that there is no such order.
     """
+    known = _KNOWN.setdefault(bench.replay, {})
+    if id(site) not in known:
+        known[id(site)] = site, _order(bench, site)
+    return known[id(site)][1]
+
+
+def _order(bench: Bench, site: Site) -> Order:
     if site.score is None or site.q is None or site.k is None or site.to_logits is None:
         raise NotArrangedError("the scores are no product of queries and keys")
     mixed = [a for a in site.group_axes if not site.to_logits.clean[a]]
@@ -107,6 +121,53 @@ def _score_operand(site: Site, values: Values, *, left: bool, rows: tuple[int, .
     tensor = tensor.reshape(*shape, d).expand(*sized, d)
     groups = math.prod(sized[: len(site.group_axes)])
     return tensor.reshape(groups, -1, d)
+
+
+def value_side(site: Site, values: Values, order: Order) -> tuple[Tensor, Tensor]:
+    """Return v (G, T_k, d_v) and context (G, T_q, d_v)."""
+    weights, wlabels = site.value.side(site.weights_left)
+    node, vlabels = site.value.side(not site.weights_left)
+    shape = tuple(values.base(weights).shape)
+    v = values.base(node)
+    free = [
+        i
+        for i, x in enumerate(vlabels)
+        if x is not None and x in site.value.free(not site.weights_left)
+    ]
+    out = values.base(site.context)
+    out_free = [site.value.out_labels.index(vlabels[i]) for i in free]
+    return (
+        _gathered(v, vlabels, wlabels, order.weights[:, 0, :], shape, free),
+        _gathered(out, site.value.out_labels, wlabels, order.weights[:, :, 0], shape, out_free),
+    )
+
+
+def _gathered(
+    value: Tensor,
+    labels: tuple[int | None, ...],
+    wlabels: tuple[int | None, ...],
+    flat: Tensor,
+    shape: tuple[int, ...],
+    free: list[int],
+) -> Tensor:
+    """Read `value` at the places of the weights `flat` (G, R), its `free` axes last."""
+    unravelled: list[Tensor] = []
+    rest = flat
+    for n in reversed(shape):
+        unravelled.append(rest % n)
+        rest = rest // n
+    unravelled.reverse()
+    moved = value.permute(*[a for a in range(value.dim()) if a not in free], *free)
+    at: list[Tensor] = []
+    for axis, label in enumerate(labels):
+        if axis in free:
+            continue
+        if label is not None and label in wlabels and value.shape[axis] > 1:
+            at.append(unravelled[wlabels.index(label)])
+        else:
+            at.append(torch.zeros_like(flat))
+    picked = moved[tuple(at)] if at else moved.expand(*flat.shape, *moved.shape)
+    return picked.reshape(*flat.shape, -1)
 
 
 def _inverse(

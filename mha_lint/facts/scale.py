@@ -11,11 +11,14 @@ from torch import Tensor
 
 from mha_lint.facts.bench import Bench
 from mha_lint.facts.gain import (
+    CONSTANT,
+    HALVES,
     contraction_gain,
     factor_nodes,
     operand_gain,
     path_gain,
     score_gain,
+    spread_of,
     weight_gain,
 )
 from mha_lint.facts.handed import handed_down
@@ -227,8 +230,10 @@ def _own_kind(bench: Bench, site: Site) -> bool:
 def _rounding(bench: Bench, site: Site) -> float:
     """Return how far off a constant may be: that of a module in a half type has few bits."""
     types = {n.meta.get("dtype") for n in (site.scores, site.normaliser.logits)}
-    halves = [torch.finfo(t).eps for t in types if t in (torch.float16, torch.bfloat16)]
-    return max(NEAR, *halves) if halves else NEAR
+    halves = [torch.finfo(t).eps for t in types if t in HALVES]
+    first = site.all[0]
+    spreads = [spread_of(bench, o) for o in (first.q, first.k) if o is not None]
+    return max([NEAR, *halves, *(s for s in spreads if s > CONSTANT)])
 
 
 def _construction_names(*sizes: tuple[float, Mapping[str, object]]) -> list[str]:
@@ -329,7 +334,7 @@ def _weight(bench: Bench, operand: object) -> Tensor | None:
     known = [i for i in distinct(traced.index[axis][traced.responds]) if i >= 0]
     if not known:
         return torch.as_tensor(weight)
-    used = torch.tensor(known)
+    used = torch.tensor(known, device=weight.device)
     for dim in (0, 1):
         if weight.shape[dim] == source.out_width and weight.shape[dim] >= int(used.max()) + 1:
             return torch.as_tensor(weight.index_select(dim, used))

@@ -23,7 +23,7 @@ from mha_lint.facts.places import span_of
 from mha_lint.facts.unsteady import unless_data_decides
 from mha_lint.model.facts import Fact, Kind, Known, NotApplicable
 from mha_lint.model.numeric_facts import AddedToSum, Overflow, Stability
-from mha_lint.sites.dependence import is_number, op
+from mha_lint.sites.dependence import is_number, op, operands
 from mha_lint.sites.site import Site
 
 EXPONENTIALS = frozenset(["exp", "exp2", "expm1", "pow"])
@@ -53,6 +53,7 @@ def measure_stability(bench: Bench, site: Site) -> Fact[Stability]:
             product=product,
             gain=gain,
             added=_unshifted(bench, member),
+            short=_shortfall(bench, member),
         ),
         "run in the recorded types, with larger scores, and with all scores of a query moved",
     )
@@ -85,24 +86,31 @@ def _dtype(recording: Recording, node: Node) -> torch.dtype:
 def _bare_exponential(bench: Bench, member: Site) -> Overflow | None:
     """Make the scores larger than any exponential can take: finite ones must give finite weights."""
     found = member.normaliser
-    path = bench.dependence.between(found.logits, found.weights)
-    powers = [n for n in path if op(n) in EXPONENTIALS and is_number(bench.recording, n)]
-    if found.element == "softmax" or not powers:
+    if found.element == "softmax":
         return None
-    limit = torch.finfo(_dtype(bench.recording, powers[0])).max
+    path = bench.dependence.between(member.scores, found.weights)
+    powers = [
+        (node, read)
+        for node in path
+        if op(node) in EXPONENTIALS and is_number(bench.recording, node)
+        for read in operands(node)[:1]
+    ]
+    if not powers:
+        return None
+    limit = torch.finfo(_dtype(bench.recording, powers[0][0])).max
     replay = native(bench)
     before = replay.base(found.weights)
-    wanted = [found.logits, found.weights, *powers]
-    for moves in _larger(bench, member, replay, BEYOND * math.log(limit)):
-        logits, weights, *exponentials = replay.run(wanted, moves)
+    wanted = [found.weights, *(n for pair in powers for n in pair)]
+    due = BEYOND * math.log(limit)
+    for moves in _larger(bench, member, replay, powers[0][1], due):
+        weights, *values = replay.run(wanted, moves)
         lost = before.isfinite() & ~weights.isfinite()
-        reached = logits[logits.isfinite() & (logits.abs() < HIDES)]
-        if not bool(lost.any()) or bool((logits.isnan() | (logits == math.inf)).any()):
-            continue
-        for node, value in zip(powers, exponentials, strict=True):
-            if bool((value == math.inf).any()):
+        for (node, _), made, exponent in zip(powers, values[::2], values[1::2], strict=True):
+            reached = exponent[exponent.isfinite() & (exponent.abs() < HIDES)]
+            beyond = (made == math.inf) & exponent.isfinite()
+            if bool(lost.any()) and bool(beyond.any()) and reached.numel():
                 return Overflow(
-                    str(value.dtype).removeprefix("torch."),
+                    str(made.dtype).removeprefix("torch."),
                     limit,
                     float(reached.max()),
                     int(lost.sum()),
@@ -112,21 +120,23 @@ def _bare_exponential(bench: Bench, member: Site) -> Overflow | None:
     return None
 
 
-def _larger(bench: Bench, member: Site, replay: Replay, due: float) -> list[dict[Node, Tensor]]:
-    """Return what makes the largest score about as large as `due`, if anything does.
+def _larger(
+    bench: Bench, member: Site, replay: Replay, exponent: Node, due: float
+) -> list[dict[Node, Tensor]]:
+    """Return what makes the largest `exponent` about as large as `due`, if anything does.
 
     What the operands are made from is scaled, so that cosines and normalised operands stay as they
     are, and so do scores behind a ``tanh``.
     """
-    logits = replay.base(member.normaliser.logits)
-    seen = logits[logits.isfinite() & (logits.abs() < HIDES)]
+    at = replay.base(exponent)
+    seen = at[at.isfinite() & (at.abs() < HIDES)]
     size = float(seen.max()) if seen.numel() else 0.0
     if size < FAINT:
         return []
     if member.q is not None and member.k is not None:
         ends = [[s.node for s in o.sources if not s.learned] for o in (member.q, member.k)]
     else:
-        behind = bench.finder.sources.of(member.normaliser.logits)
+        behind = bench.finder.sources.of(exponent)
         ends = [[s.node for s in behind if not s.learned]]
     ends = [nodes for nodes in ends if nodes]
     nodes = list(dict.fromkeys(n for one in ends for n in one if is_number(bench.recording, n)))
@@ -153,9 +163,7 @@ def _early_overflow(bench: Bench, site: Site) -> tuple[Overflow | None, float]:
     return None, 1.0
 
 
-def _overflowed(
-    bench: Bench, member: Site, scores: Tensor
-) -> tuple[Overflow | None, float] | None:
+def _overflowed(bench: Bench, member: Site, scores: Tensor) -> tuple[Overflow | None, float] | None:
     q, k = (x.double() for x in score_operands(member, _Recorded(bench.recording)))
     gain = score_gain(bench, member).value
     if gain is None or not bool(q.isfinite().all() and k.isfinite().all()):
@@ -191,23 +199,19 @@ def _unshifted(bench: Bench, member: Site) -> AddedToSum | None:
     S / (c + S), S = sum exp(L), whatever all scores are moved by.
     """
     weights = bench.replay.base(member.weights)
-    _, labels = member.value.side(member.weights_left)
-    total = weights.sum([i for i, x in enumerate(labels) if x in member.value.summed])
-    if member.score is None or not bool((weights >= 0).all() and (total < 1 - SAME).any()):
+    if member.score is None or not bool((weights >= 0).all()) or _shortfall(bench, member) < SAME:
         return None
     try:
         order = order_of(bench, member)
     except NotArrangedError:
         return None
     at = bench.replay.base(member.scores)
-    gain = _number(score_gain(bench, member).value)
-    if gain is None:
-        return None
+    push = SHIFT * float(at.abs().max().clamp(min=1))
     constants: list[Tensor] = []
     sums: list[Tensor] = []
     for by in (1.0, 6.0):
         here = _rows(bench, member, order, at * by)
-        moved = _rows(bench, member, order, at * by + SHIFT / gain)
+        moved = _rows(bench, member, order, at * by + push)
         if here is None or moved is None:
             return None
         (sums_here, constant), (sums_moved, _) = here, moved
@@ -222,18 +226,20 @@ def _unshifted(bench: Bench, member: Site) -> AddedToSum | None:
     return AddedToSum(
         middle,
         (float(found.min()), float(found.max())),
-        0.0,
         span_of(member.normaliser.weights),
     )
 
 
-def _number(gain: float | None) -> float | None:
-    return gain if gain is not None and math.isfinite(gain) and abs(gain) > FAINT else None
+def _shortfall(bench: Bench, member: Site) -> float:
+    """Return by how much the weights of a query sum to less than 1, at most."""
+    _, labels = member.value.side(member.weights_left)
+    keys = [i for i, x in enumerate(labels) if x in member.value.summed]
+    if not keys:
+        return 0.0
+    return 1.0 - float(bench.replay.base(member.weights).sum(keys).min())
 
 
-def _rows(
-    bench: Bench, member: Site, order: Order, scores: Tensor
-) -> tuple[Tensor, Tensor] | None:
+def _rows(bench: Bench, member: Site, order: Order, scores: Tensor) -> tuple[Tensor, Tensor] | None:
     """Return for each query the sum of its weights, and the constant that explains it."""
     wanted = [member.normaliser.logits, member.weights]
     logits, weights = bench.replay.run(wanted, {member.scores: scores})

@@ -12,8 +12,8 @@ class RuleDoc:
     """One rule as a reader meets it.
 
     ``summary``: the docstring's first line, what is wrong. ``bad`` and ``good``: complete small
-    modules. ``references``: one entry a line. ``subject``: the rule is run once on the whole
-    subject instead of at every attention site.
+    modules. ``references``: one entry a line. ``scope``: what the rule is run on, "site" (every
+    attention site), "subject" (once) or "comment" (every suppression comment).
     """
 
     code: str
@@ -27,4 +27,4 @@ class RuleDoc:
     bad: tuple[str, ...] = ()
     good: tuple[str, ...] = ()
     references: tuple[str, ...] = ()
-    subject: bool = False
+    scope: str = "site"

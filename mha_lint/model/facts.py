@@ -19,10 +19,11 @@ from mha_lint.model.numeric_facts import (
     HalfLoss,
     Learning,
     ReturnedWeights,
+    RotationLoss,
     Stability,
     TrainingDropout,
 )
-from mha_lint.model.position_facts import HeadGroups, PositionBias, Rotary
+from mha_lint.model.position_facts import HeadGroups, PositionBias, RepeatedPositions, Rotary
 from mha_lint.model.source import Span
 from mha_lint.model.subject_facts import BatchMixing as BatchMixing
 from mha_lint.model.subject_facts import SizeFailure as SizeFailure
@@ -344,6 +345,7 @@ class SiteFacts:
     head_groups: Fact[HeadGroups] = _NOT_MEASURED
     stability: Fact[Stability] = _NOT_MEASURED
     returned: Fact[ReturnedWeights] = _NOT_MEASURED
+    rotation_loss: Fact[RotationLoss] = _NOT_MEASURED
     half_loss: Fact[HalfLoss] = _NOT_MEASURED
     contract: Contract = _NOTHING_SAID
 
@@ -367,6 +369,8 @@ class SubjectFacts:
     """Sentences on mismatches that no known variant explains (MHA901)."""
     ignored_masks: Fact[tuple[IgnoredMask, ...]] = _NOT_MEASURED
     padding: Fact[PaddingLeak | None] = _NOT_MEASURED
+    positions: Fact[RepeatedPositions | None] = _NOT_MEASURED
+    """Positions to which the same is added, where something is added by position."""
     causality: Fact[Causality] = _NOT_MEASURED
     cache: Fact[CacheCheck] = _NOT_MEASURED
     state: Fact[StateCheck] = _NOT_MEASURED

@@ -25,7 +25,7 @@ class NotChecked:
 
     ``detail``: the traceback or the tail of an error, shown with -v only. ``optional``: nothing
     was lost (a folder's file without attention). ``target``: the target it is about, as the user
-    would name it. ``problem``: set when a width error could be explained (MHA102, MHA103).
+    would name it. ``problem``: set when the error could be explained (MHA102, MHA103, MHA305).
     """
 
     reason: str

@@ -30,11 +30,11 @@ class TargetSpec:
 
 @dataclass(frozen=True, slots=True)
 class ShapeProblem:
-    """A build or call that broke on a width, told in attention's terms.
+    """A build or call that broke on a width or on a mask's fill, told in attention's terms.
 
-    ``code``: "MHA102" (num_heads does not divide a width) or "MHA103" (head widths contradict each
-    other). ``span``: the user's line that broke. ``evidence``: the error as torch or the user's own
-    assert put it, and the sizes that were read.
+    ``code``: "MHA102" (num_heads does not divide a width), "MHA103" (head widths contradict each
+    other) or "MHA305" (the fill does not fit the type). ``span``: the user's line that broke.
+    ``evidence``: the error as torch or the user's own assert put it, and the sizes that were read.
     """
 
     code: str

@@ -12,7 +12,6 @@ from mha_lint.oracle.half import Precision as Precision
 from mha_lint.oracle.half import exact_attention as exact_attention
 from mha_lint.oracle.half import half_bound as half_bound
 from mha_lint.oracle.half import precision_of as precision_of
-from mha_lint.oracle.half import rms_error as rms_error
 from mha_lint.oracle.identify import compare as compare
 from mha_lint.oracle.verdict import Deviation as Deviation
 from mha_lint.oracle.verdict import Verdict as Verdict

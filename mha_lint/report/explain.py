@@ -10,6 +10,11 @@ from mha_lint.report.text import STYLES
 from mha_lint.report.view import View
 
 NOT_CHECKED = "MHA001"
+SCOPES = {
+    "site": "every attention site",
+    "subject": "the whole module",
+    "comment": "every suppression comment",
+}
 NOT_CHECKED_NAME = "not-checked"
 _SECTIONS = (
     (
@@ -21,7 +26,7 @@ _SECTIONS = (
     (
         "Why",
         "What was not looked at is not clean. Where torch's error could be told in terms of heads and "
-        "widths (MHA102, MHA103), that is reported as a finding besides.",
+        "widths (MHA102, MHA103) or of a mask's fill (MHA305), that is reported as a finding besides.",
     ),
     (
         "What helps",
@@ -47,7 +52,7 @@ def render_not_checked(view: View) -> str:
 
 def render(doc: RuleDoc, view: View) -> str:
     """Return the documentation of one rule."""
-    scope = "the whole module" if doc.subject else "every attention site"
+    scope = SCOPES[doc.scope]
     lines = [
         line((doc.code, STYLES[doc.severity]), " ", (doc.name, "bold")),
         line((f"{doc.severity}, checked at {scope}, since {doc.since}", "dim")),

@@ -43,7 +43,7 @@ def render_json(docs: Sequence[RuleDoc], view: View) -> str:
             "family": doc.family,
             "severity": doc.severity.value,
             "since": doc.since,
-            "scope": "subject" if doc.subject else "site",
+            "scope": doc.scope,
             "summary": doc.summary,
             "what": doc.what,
             "why": doc.why,

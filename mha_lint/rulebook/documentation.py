@@ -33,8 +33,14 @@ def parse_documentation(doc: str, rule: Rule, *, name: str, family: str) -> Rule
         bad=tuple(_FENCE.findall(sections.get("Bad", ""))),
         good=tuple(_FENCE.findall(sections.get("Good", ""))),
         references=_entries(sections.get("References", "")),
-        subject=rule.subject is not None,
+        scope=_scope(rule),
     )
+
+
+def _scope(rule: Rule) -> str:
+    if rule.comment is not None:
+        return "comment"
+    return "subject" if rule.subject is not None else "site"
 
 
 def _sections(text: str) -> dict[str, str]:

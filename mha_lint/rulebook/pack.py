@@ -102,7 +102,8 @@ def _load_rule(path: Path, folder: Path) -> LoadedRule:
     rules = [value for value in vars(module).values() if isinstance(value, Rule)]
     if len(rules) != 1:
         raise PackError(f"{path}: holds {len(rules)} rules, must hold 1")
-    if (rules[0].site is None) == (rules[0].subject is None):
+    checks = (rules[0].site, rules[0].subject, rules[0].comment)
+    if len([check for check in checks if check is not None]) != 1:
         raise PackError(f"{path}: must check either a site or a subject")
     if not module.__doc__:
         raise PackError(f"{path}: has no docstring")

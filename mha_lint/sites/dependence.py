@@ -30,6 +30,8 @@ SHAPE_ONLY = frozenset(
         "new_tensor",
     ]
 )
+LIKE_ANOTHER = frozenset(["expand_as", "view_as", "reshape_as", "type_as", "to"])
+"""Operations that read no more than the shape or the type of their second operand."""
 OPAQUE_LEARNED = frozenset(["embedding", "embedding_bag", "lstm", "gru", "rnn_tanh", "rnn_relu"])
 
 
@@ -45,7 +47,9 @@ def stack_of(node: Node | None) -> tuple[Frame, ...]:
 
 def operands(node: Node) -> list[Node]:
     """Return the nodes whose values `node` reads."""
-    return [] if op(node) in SHAPE_ONLY else list(node.all_input_nodes)
+    if op(node) in SHAPE_ONLY:
+        return []
+    return list(node.all_input_nodes)[: 1 if op(node) in LIKE_ANOTHER else None]
 
 
 class Dependence:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-import torch
 from torch import Tensor
 from torch.fx import Node
 
@@ -12,7 +9,7 @@ from mha_lint.capture import Replay
 from mha_lint.model.facts import Kind
 from mha_lint.sites.axes import axes_of, rows_by_data, rows_summed, single, varying
 from mha_lint.sites.contraction import Contraction
-from mha_lint.sites.dependence import Dependence, is_number, is_tensor, op, operands
+from mha_lint.sites.dependence import Dependence, is_tensor, op, operands
 from mha_lint.sites.grouping import group_heads
 from mha_lint.sites.lost import with_lost_values
 from mha_lint.sites.normaliser import SIGNED, SOFTMAX, Normaliser, find_normaliser
@@ -21,7 +18,8 @@ from mha_lint.sites.origin import origin_of_weights
 from mha_lint.sites.plausible import is_affinity, is_filter, is_function_of_weights
 from mha_lint.sites.site import Site
 from mha_lint.sites.source import Sources
-from mha_lint.sites.trace import Trace, trace, varies_along
+from mha_lint.sites.trace import trace, varies_along
+from mha_lint.sites.unmasked import unmasked
 
 DATA_ERRORS = (RuntimeError, IndexError, ValueError)
 """What code that picks by its data raises on other data, and comparing results of another size."""
@@ -179,8 +177,8 @@ class Finder:
             return None
         if is_affinity(self.sources, score, normaliser, to_logits):
             return None
-        unmasked = self._unmasked(score.node, normaliser.logits, to_logits)
-        origin = origin_of_weights(self.replay, normaliser, unmasked, to_weights)
+        whole = unmasked(self.dependence, self.replay, score.node, normaliser.logits, to_logits)
+        origin = origin_of_weights(self.replay, normaliser, whole, to_weights)
         if origin is None:
             return None
         along = varying(origin, weight_labels, value.summed)
@@ -213,32 +211,8 @@ class Finder:
     def unmasked_index(self, site: Site) -> tuple[Tensor, ...]:
         """Return, per axis of the scores, the index that each element of the logits came from."""
         assert site.to_logits is not None
-        return self._unmasked(site.scores, site.normaliser.logits, site.to_logits).index
-
-    def _unmasked(self, scores: Node, logits: Node, traced: Trace) -> Trace:
-        """Fill in where masked logits came from: ask the node before the mask, which has their layout."""
-        if bool(traced.responds.all()) or not traced.responds.numel():
-            return traced
-        sized = tuple(traced.responds.shape)
-        for node in reversed(self.dependence.between(scores, logits)):
-            if not is_number(self.recording, node) or tuple(self.replay.base(node).shape) != sized:
-                continue
-            earlier = trace(self.replay, scores, node)
-            if bool(earlier.responds.all()):
-                index = tuple(
-                    torch.where(traced.responds, a, b)
-                    for a, b in zip(traced.index, earlier.index, strict=True)
-                )
-                return replace(traced, index=index)
-        if tuple(self.replay.base(scores).shape) == sized:
-            own = trace(self.replay, scores, scores)
-            agrees = all(
-                bool((a == b)[traced.responds].all())
-                for a, b in zip(traced.index, own.index, strict=True)
-            )
-            if agrees:
-                return replace(traced, index=own.index)
-        return traced
+        logits, traced = site.normaliser.logits, site.to_logits
+        return unmasked(self.dependence, self.replay, site.scores, logits, traced).index
 
     def _without_score(self, value: Contraction, weights_left: bool) -> Site | None:
         """Additive attention and pooling: a softmax over positions, no product of q and k."""

@@ -1,7 +1,8 @@
 """Say a width error in attention's terms, at the user's line: which head count does not divide which
 width, which widths of a head contradict each other.
 
-Only errors that are certainly about widths are explained; everything else is None.
+Only errors that are certainly about widths, or about a fill that its type cannot hold, are explained;
+everything else is None.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mha_lint.model.target import ShapeProblem, Translation
+from mha_lint.targets.fills import overflowing_fill
 from mha_lint.targets.scene import Scene, scene_of
 from mha_lint.targets.widths.checks import checkpoint, own_check, torch_multihead
 from mha_lint.targets.widths.layout import crossed, scattered, unturned
@@ -25,6 +27,7 @@ _EXPLANATIONS: tuple[Callable[[Scene, BaseException, str], ShapeProblem | None],
     operands,
     residual,
     checkpoint,
+    overflowing_fill,
 )
 
 

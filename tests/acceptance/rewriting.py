@@ -21,7 +21,11 @@ _TORCH = {
     name
     for owner in (torch, torch.nn, torch.nn.functional, torch.Tensor, torch.nn.Module)
     for name in dir(owner)
-} | {"axis", "bias", "dim", "p", "eps", "dtype", "device", "kdim", "vdim", "enable_gqa", "scale"}
+} | {
+    "axis", "bias", "dim", "p", "eps", "dtype", "device", "kdim", "vdim", "enable_gqa", "scale",
+    "mask", "attn_mask", "key_padding_mask", "src_mask", "tgt_mask", "memory_mask",
+    "src_key_padding_mask", "tgt_key_padding_mask", "memory_key_padding_mask", "value", "diagonal",
+}  # fmt: skip
 """Names that torch has given a meaning: as an attribute, or as a keyword."""
 
 _LAYER = """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -257,3 +258,29 @@ def test_what_a_generator_of_the_user_draws_is_a_constant() -> None:
     expected = Blocks()(x) - torch.randn(6, generator=noise, dtype=torch.float64)
     drawn = recording.values[named(recording, "randn")].double()
     assert torch.allclose(replayed, expected + drawn, atol=1e-12)
+
+
+def test_casts_to_eight_bits_follow_the_precision() -> None:
+    def forward(x: Any) -> Any:
+        return x.to(torch.float8_e4m3fn).to(x.dtype) * 2
+
+    x = torch.randn(3, 5)
+    recording = record(forward, (x,), {})
+    (out,) = recording.outputs
+    assert torch.equal(Replay(recording).base(out), x.double() * 2)
+    native = Replay(recording, dtype=None).base(out)
+    assert torch.equal(native, forward(x)) and not torch.equal(native, x * 2)
+
+
+def test_autocast_of_another_device_is_none_here() -> None:
+    """On a machine without a GPU it is switched off, with a warning."""
+
+    def forward(x: Any, y: Any) -> Any:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with torch.autocast("cuda", dtype=torch.float16):
+                return x @ y
+
+    recording = record(forward, (torch.randn(3, 3), torch.randn(3, 3)), {})
+    assert recording.faithful.ok
+    assert not any("autocast" in n.meta for n in recording.graph.nodes)

@@ -28,7 +28,7 @@ SCALE = "        scores = scores / math.sqrt(self.d_k)\n"
     ],
 )
 def test_a_stated_contract(edit: tuple[str, str], code: str, expect: str, checked: Check) -> None:
-    for stated, codes in (((), [code]), ((expect,), []), (("causal",), [code])):
+    for stated, codes in (((), [code]), ((expect,), []), (("self",), [code])):
         report = checked(
             "a.py::MHA",
             files={"a.py": edited(PLAIN, edit)},

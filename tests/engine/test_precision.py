@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mha_lint.model.report import CrossCheck
+from tests.engine.conftest import line_of
 from tests.facts.conftest import PLAIN, edited
 from tests.facts.spellings import SPELLINGS
 
@@ -79,8 +80,30 @@ def test_what_float64_cannot_see_is_told(name: str, dtype: str, checked: Check) 
 def test_exponentials_that_overflow(checked: Check) -> None:
     powers = "powers = (scores + 11).exp()\n        weights = powers / powers.sum(-1, keepdim=True)"
     text = edited(PLAIN, (WEIGHTS, powers))
-    assert only(checked, text, "float16").verdict == "mismatch"
-    assert only(checked, text, "bfloat16").verdict == "match"
+    row = only(checked, text, "float16")
+    assert row.verdict == "mismatch"
+    assert row.explanation == (
+        "in float16 it overflows where a straightforward implementation does not"
+    )
+
+
+def test_a_number_added_to_all_scores_costs_their_digits(checked: Check) -> None:
+    """A softmax does not change by it, and a straightforward implementation does without it."""
+    text = edited(PLAIN, (LOGITS, f"{LOGITS} + 100.0"))
+    for dtype in HALVES:
+        row = only(checked, text, dtype)
+        assert (row.verdict, row.dtype) == ("mismatch", dtype)
+    bias = "torch.arange(T).sub(T - 1).to(x.dtype)"
+    text = edited(PLAIN, (LOGITS, f"{LOGITS} + {bias}"))
+    assert [only(checked, text, dtype).verdict for dtype in HALVES] == ["match", "match"]
+
+
+def test_a_finite_fill_takes_the_place_of_the_score(checked: Check) -> None:
+    fill = "scores.masked_fill(torch.ones(T, T).triu(1).bool(), -1e4).softmax(-1)"
+    text = edited(PLAIN, (WEIGHTS, f"weights = {fill}"))
+    for dtype in HALVES:
+        row = only(checked, text, dtype)
+        assert (row.verdict, row.dtype, row.explanation) == ("match", dtype, None)
 
 
 def test_large_products_that_are_scaled_afterwards_overflow(checked: Check) -> None:
@@ -208,3 +231,52 @@ class MHA(nn.Module):
 
 def test_the_same_numbers_every_time(checked: Check) -> None:
     assert only(checked, PLAIN, "bfloat16") == only(checked, PLAIN, "bfloat16")
+
+
+# --- the rule --------------------------------------------------------------------------------------
+
+
+def verdict(checked: Check, text: str, native: str, **settings: Any) -> tuple[list[Any], list[str]]:
+    """Return the findings, as code and line, and the codes of what is undecided."""
+    report = checked(
+        "a.py::MHA",
+        files={"a.py": text},
+        build=f"MHA(24, 4).to(torch.{native})",
+        call=f"torch.randn(2, 5, 24, dtype=torch.{native})",
+        **settings,
+    )
+    assert report.crashes == ()
+    (target,) = report.targets
+    found = [(f.code, f.span.line) for f in target.findings]
+    return found, [u.code for u in target.undecided]
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("name", LOSSY)
+def test_a_loss_is_found_where_it_arises(name: str, dtype: str, checked: Check) -> None:
+    text = edited(PLAIN, LOSSY[name])
+    line = line_of(text, LOSSY[name][1])
+    assert verdict(checked, text, dtype) == ([("MHA902", line)], [])
+    assert verdict(checked, text, dtype, dtype="float64") == ([], [])
+    assert verdict(checked, text, dtype, crosscheck=False) == ([], [])
+
+
+def test_a_cast_within_full_precision(checked: Check) -> None:
+    text = edited(PLAIN, (WEIGHTS, "weights = scores.bfloat16().softmax(dim=-1).to(v.dtype)"))
+    assert verdict(checked, text, "float32") == ([("MHA902", line_of(text, "bfloat16()"))], [])
+    assert verdict(checked, text, "bfloat16") == ([], [])
+
+
+def test_right_code_in_a_half_type(checked: Check) -> None:
+    for dtype in HALVES:
+        assert verdict(checked, PLAIN, dtype) == ([], [])
+
+
+def test_a_wrong_scale_is_told_once(checked: Check) -> None:
+    text = edited(PLAIN, (LOGITS, LOGITS.replace("self.d_k", "C")))
+    assert verdict(checked, text, "bfloat16") == ([("MHA202", line_of(text, "math.sqrt(C)"))], [])
+
+
+def test_a_design_without_a_plain_implementation_is_undecided(checked: Check) -> None:
+    text = edited(PLAIN, (LOGITS, f"{LOGITS}\n        scores = 20 * torch.tanh(scores / 20)"))
+    assert verdict(checked, text, "bfloat16") == ([], ["MHA902"])

@@ -184,3 +184,22 @@ def test_a_batch_norm_is_part_of_the_projection(measured: Measure, known: Known)
     scale = known(case.site.scale)
     assert scale.value == pytest.approx(6**-0.5, rel=1e-6)
     assert scale.right
+
+
+def test_a_rotation_by_a_table_in_a_half_type_has_one_gain(measured: Measure, known: Known) -> None:
+    turn = (
+        "angles = torch.arange(T)[:, None] * torch.tensor([1.0, 0.3, 0.1])\n"
+        "        cos, sin = angles.cos().half(), angles.sin().half()\n"
+        "        def turned(t):\n"
+        "            a, b = t.chunk(2, -1)\n"
+        "            return torch.cat((a * cos - b * sin, a * sin + b * cos), -1)\n"
+        "        q, k = turned(q), turned(k)\n"
+        "        scores = q @ k.transpose(-2, -1)"
+    )
+    half = {"build": "MHA(24, 4).half()", "call": "torch.randn(2, 5, 24).half()"}
+    case = measured(("scores = q @ k.transpose(-2, -1)", turn), **half)
+    site = case.bench.sites[0]
+    assert site.q is not None
+    gain = operand_gain(case.bench, site.q)
+    assert gain.value == pytest.approx(1, rel=2e-3)
+    assert known(case.site.scale).right

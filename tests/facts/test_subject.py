@@ -23,21 +23,7 @@ SCALE = "        scores = scores / math.sqrt(self.d_k)\n"
 
 FAMILIES = frozenset(
     [
-        "masking",
-        "mask_fit",
-        "rotary",
-        "position_bias",
-        "head_groups",
-        "stability",
-        "returned",
         "half_loss",
-        "ignored_masks",
-        "padding",
-        "causality",
-        "cache",
-        "state",
-        "training_dropout",
-        "learning",
     ]
 )
 """Facts that are declared and not measured yet."""

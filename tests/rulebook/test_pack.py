@@ -100,7 +100,7 @@ def test_rules_come_sorted_with_their_documentation(tmp_path: Path) -> None:
     first, second = load_pack(tmp_path)
     assert (first.code, first.name, second.code) == ("X001", "some-name", "X002")
     doc = first.documentation
-    assert (doc.family, doc.severity, doc.since, doc.subject) == ("family", "error", "0.1", False)
+    assert (doc.family, doc.severity, doc.since, doc.scope) == ("family", "error", "0.1", "site")
     assert doc.summary == "Something is wrong."
     assert doc.what == "one line\ngoes on."
     assert doc.why == "because."

@@ -26,6 +26,16 @@ from mha_lint.model.facts import (
     SubjectFacts,
 )
 from mha_lint.model.finding import Violation
+from mha_lint.model.mask_facts import Masking
+from mha_lint.model.mask_fit_facts import MaskFit
+from mha_lint.model.numeric_facts import (
+    HalfLoss,
+    Learning,
+    ReturnedWeights,
+    RotationLoss,
+    Stability,
+)
+from mha_lint.model.position_facts import HeadGroups, PositionBias, Rotary
 from mha_lint.model.source import Span
 from mha_lint.rulebook.pack import LoadedRule, builtin_pack, load_pack
 
@@ -87,6 +97,11 @@ def subject(at: Callable[[int], Span], site: Callable[..., SiteFacts]) -> Callab
             truncation=Known(None, "truncation"),
             size_failures=Known((), "size failures"),
             crosscheck=Known((), "cross-check"),
+            training_dropout=Known((), "training dropout"),
+            learning=Known(Learning(), "learning"),
+            positions=Known(None, "positions"),
+            padding=Known(None, "padding"),
+            ignored_masks=Known((), "ignored masks"),
         )
         return replace(right, **changed)
 
@@ -139,4 +154,17 @@ def _right(info: SiteInfo, at: Callable[[int], Span]) -> SiteFacts:
         branch_scales=Known((), "branches"),
         branch_masks=Known((), "branches"),
         overwritten=Known((), "overwritten"),
+        stability=Known(Stability(), "stability"),
+        returned=Known(ReturnedWeights(), "returned"),
+        rotation_loss=Known(
+            RotationLoss("float16", 1e-4, 5, 7, 4.9e-4, True, None), "rotation loss"
+        ),
+        half_loss=Known(HalfLoss("float16", 1.1, 2.0, 1.1e-3, 1e-3, 16), "half loss"),
+        rotary=Known(Rotary(("q", "k")), "rotary"),
+        position_bias=Known(PositionBias(), "position bias"),
+        head_groups=Known(
+            HeadGroups(4, 4, (0, 1, 2, 3), (0, 1, 2, 3), "each", at(14)), "head groups"
+        ),
+        masking=Known(Masking(), "masking"),
+        mask_fit=Known(MaskFit(), "mask fit"),
     )

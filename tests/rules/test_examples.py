@@ -22,7 +22,7 @@ NAMED = re.compile(r"^# (build|call): (.+)$", re.MULTILINE)
 
 
 def build_and_call(source: str, name: str) -> tuple[nn.Module, tuple[torch.Tensor, ...], Any]:
-    """Return the module in eval mode, the arguments and the output that an example asks for."""
+    """Return the module in eval mode, the arguments and the (first) output that an example asks for."""
     stated = dict(NAMED.findall(source))
     assert list(stated) == ["build", "call"]
     scope: dict[str, Any] = {"torch": torch}
@@ -33,7 +33,8 @@ def build_and_call(source: str, name: str) -> tuple[nn.Module, tuple[torch.Tenso
     assert isinstance(module, nn.Module)
     module.eval()
     with torch.no_grad():
-        return module, arguments, module(*arguments)
+        output = module(*arguments)
+    return module, arguments, output[0] if isinstance(output, tuple) else output
 
 
 def plain_attention(

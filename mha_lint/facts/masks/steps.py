@@ -21,8 +21,8 @@ STEP = 1e-3
 SAME = 1e-9
 PRODUCTS = frozenset(["mul", "div", "floor_divide"])
 SUMS = frozenset(["add", "sub", "baddbmm", "addmm"])
-MERELY_LIKE = frozenset(["type_as", "view_as", "expand_as", "reshape_as", "to"])
-"""What reads the type or the shape of its second operand alone."""
+BY_PLACE = frozenset(["tril", "triu", "setitem", "index_fill", "fill_diagonal", "index_put"])
+"""What treats elements by their place, and needs no other tensor for that."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,11 +107,13 @@ def _step(
     bench: Bench, replay: Runs, node: Node, start: Node, *, before: bool, inside: bool
 ) -> Step | None:
     carried = bench.dependence.descendants([start])
-    if not is_number(bench.recording, node) or op(node) in MERELY_LIKE:
+    if not is_number(bench.recording, node):
         return None
     data = [n for n in operands(node) if n in carried and is_number(bench.recording, n)]
     sides = [n for n in operands(node) if n not in carried and is_tensor(bench.recording, n)]
-    if len(data) != 1 or not sides or all(replay.base(n).numel() < 2 for n in sides):
+    if len(data) != 1:
+        return None
+    if op(node) not in BY_PLACE and all(replay.base(n).numel() < 2 for n in sides):
         return None
     at, there = replay.base(data[0]), replay.base(node)
     if at.numel() != there.numel() or at.squeeze().shape != there.squeeze().shape:

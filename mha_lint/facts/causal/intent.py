@@ -1,0 +1,115 @@
+"""What says that code is meant to be causal, besides its own masks: the user, a flag, a name."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from torch import nn
+
+from mha_lint.facts.axis_words import source_text
+from mha_lint.facts.bench import Bench
+from mha_lint.facts.classes import class_sources
+from mha_lint.facts.contract import CAUSAL_FLAGS, said_by_name
+from mha_lint.model.contract import Contract
+from mha_lint.sites.site import Site
+from mha_lint.targets.infer.bodies import parameters_of
+from mha_lint.targets.infer.input_names import MASK
+from mha_lint.targets.subject import Subject
+
+AHEAD = re.compile(
+    r"look.{0,3}ahead|right.{0,3}context|future|delay|n_ahead|chunk|block.{0,3}(causal|wise|size)"
+    r"|prefix|multi.{0,3}token",
+    re.IGNORECASE,
+)
+"""Words of designs in which a position may see some later ones."""
+LATENT = re.compile(
+    r"VAE|\bc?vae\b|[Vv]ariational|[Aa]uto-?[Ee]ncod|[Pp]osterior|[Rr]eparam|log_?var"
+)
+"""Words of code that encodes the whole of a sequence and then decodes the same one."""
+WHOLE = re.compile(
+    r"(two|second|full)[- _]?(pass|context|stage|attention)|non[-_]?causal|bidirectional|cascad|deliberat"
+    r"|refine",
+    re.IGNORECASE,
+)
+"""Words of stacks of which a part reads the whole on purpose."""
+ROUNDED = re.compile(r"quanti[sz]|int8|fp8|bitlinear", re.IGNORECASE)
+"""Words of code that scales by the largest number of a tensor, whichever position holds it."""
+STRICTLY = re.compile(
+    r"strict|exclud\w* (it|the)?\s*self|(earlier|previous|past) (ones |tokens |positions |steps )?only"
+    r"|only (strictly )?(earlier|previous|past)|not (see |attend to )?itself",
+    re.IGNORECASE,
+)
+"""Words of designs in which a position reads only those before it."""
+ENCODED = re.compile(
+    r"(^|[._])(enc|encode|encoder|post|posterior|style|prior)([._]|$)", re.IGNORECASE
+)
+"""Modules and functions that make one state of a sequence."""
+_PADDING = re.compile(r"pad|length|valid|^key_|segment|attention_mask")
+
+
+@dataclass(frozen=True, slots=True)
+class Meant:
+    """``source``: what says that the code is meant to be causal; ``stated``: the user does."""
+
+    source: str
+    stated: bool = False
+
+
+def meant_causal(
+    subject: Subject, bench: Bench, sites: list[Site], contract: Contract
+) -> Meant | None:
+    """Return what says that the subject is meant to be causal, None if nothing does.
+
+    Names say nothing where the caller can pass a mask: hiding the future may be his to do.
+    """
+    entry = contract.entry("causal")
+    if entry is not None and entry.stated:
+        return Meant("it is expected to be", True)
+    if any(e.key in ("causal", "bidirectional") for e in contract.entries) and entry is None:
+        return None  # the user, a flag or a name says the opposite
+    source = entry.source if entry is not None else _said_by_owners(bench, sites)
+    if source is None or takes_a_mask(subject):
+        return None
+    return Meant(source)
+
+
+def takes_a_mask(subject: Subject) -> bool:
+    """Return whether the call has an argument for a mask that is not one for padding."""
+    target = subject.module.forward if isinstance(subject.module, nn.Module) else subject.module
+    names = [p.name.lower() for p in parameters_of(target)]
+    return any(MASK.search(n) and not _PADDING.search(n) for n in names)
+
+
+def _said_by_owners(bench: Bench, sites: list[Site]) -> str | None:
+    """Return what the classes that hold `sites` are called, unless a flag of theirs is off."""
+    for site in sites:
+        for owner in _owners(bench, site):
+            flags = [vars(owner).get(name) for name in CAUSAL_FLAGS]
+            if any(flag is False for flag in flags):
+                return None
+            said = next((e for e in said_by_name(type(owner).__name__) if e.key == "causal"), None)
+            if said is not None:
+                return said.source
+    return None
+
+
+def _owners(bench: Bench, site: Site) -> list[nn.Module]:
+    """Return the modules that hold `site`, the innermost first; the subject itself is left out."""
+    found: list[nn.Module] = []
+    path = str(site.context.meta.get("module", ""))
+    while path and isinstance(bench.recording.module, nn.Module):
+        try:
+            found.append(bench.recording.module.get_submodule(path))
+        except AttributeError:
+            break
+        path = path.rpartition(".")[0]
+    return found
+
+
+def texts(subject: Subject, bench: Bench, sites: list[Site]) -> str:
+    """Return the source of the subject and of the classes that hold `sites`."""
+    found = [source_text(subject.module)]
+    classes = {type(o) for s in sites for o in _owners(bench, s)}
+    found += sorted(s.text for c in classes for s in class_sources(c))
+    return "\n".join(found)

@@ -1,0 +1,109 @@
+"""Triangles that leave later positions visible, and no earlier one."""
+
+from __future__ import annotations
+
+from torch.fx import Node
+
+from mha_lint.facts.bench import Bench
+from mha_lint.facts.masks.held import in_order, rows_of
+from mha_lint.facts.masks.joins import fill_of, handed_over, is_fixed, made_at, triangle_node
+from mha_lint.facts.masks.levels import levels_of
+from mha_lint.facts.masks.patterns import Pattern, pattern_at
+from mha_lint.facts.masks.words import says_backward, sources_of
+from mha_lint.facts.order import NotArrangedError
+from mha_lint.facts.places import span_of
+from mha_lint.model.mask_fit_facts import Inversion
+from mha_lint.model.source import Span
+from mha_lint.sites.dependence import stack_of
+from mha_lint.sites.site import Site
+from mha_lint.targets.subject import Subject
+
+
+def turned_triangle(subject: Subject, bench: Bench, site: Site) -> Inversion | None:
+    """Return a triangle that leaves later positions visible only, None if there is none."""
+    visible = levels_of(bench, site).visible
+    found = pattern_at(bench, site, square=True)
+    if found is None or found.side != "later" or not found.whole:
+        return None
+    if not in_order(rows_of(bench, site)) or _other_direction(bench, site):
+        return None
+    made = triangle_node(bench, site)
+    join = fill_of(bench, site, made)
+    nodes = [n for n in (made, join, site.scores) if n is not None]
+    texts = [s.text for s in sources_of(subject, nodes)]
+    functions = [f.function for n in nodes for f in stack_of(n)]
+    if says_backward([*texts, *functions]):
+        return None
+    span, built = _fault(bench, found, made, join)
+    t = visible.shape[1]
+    side = "itself and later positions" if found.itself else "later positions"
+    signs = (f"every one of {t} positions sees {side} only, and none sees an earlier one",)
+    other = made_at(bench, join if built else made)
+    return Inversion(
+        "triangle",
+        "the triangle",
+        "",
+        signs,
+        True,
+        built,
+        span,
+        other if other != span else None,
+        _triangle_witness(bench, site, t),
+    )
+
+
+def _other_direction(bench: Bench, site: Site) -> bool:
+    """Return whether another site beside this one sees earlier positions only: the two are a pair."""
+    above = bench.dependence.ancestors([site.context])
+    below = bench.dependence.descendants([site.context])
+    for other in bench.sites:
+        one = other.all[0]
+        if one is site or one.context in above | below or one.score is None:
+            continue
+        try:
+            found = pattern_at(bench, one, square=True)
+        except NotArrangedError:
+            continue
+        if found is not None and found.side == "earlier":
+            return True
+    return False
+
+
+def _fault(
+    bench: Bench, pattern: Pattern, made: Node | None, join: Node | None
+) -> tuple[Span | None, bool]:
+    """Return the line at fault, and whether it is where the triangle is built.
+
+    A triangle that sees itself was built on the wrong side. One that does not is the complement of a
+    right one: its maker and its reader differ. Then it is the reader who is wrong where his
+    convention is his own, the maker where he hands it to another class.
+    """
+    built, read = made_at(bench, made), span_of(join)
+    if built is None or read is None:
+        return built or read, built is not None
+    if pattern.itself:
+        return built, True
+    if is_fixed(bench, join):
+        return read, False
+    if made is not None and join is not None and handed_over(made, join):
+        return built, True
+    return read, False
+
+
+def _triangle_witness(bench: Bench, site: Site, t: int) -> str:
+    """Return what changing the last and the first value does to the context."""
+    value = site.v.node
+    rows = site.v.rows
+    if len(rows) != 1:
+        return ""
+    at = bench.replay.base(value)
+    before = bench.replay.base(site.context)
+    moved: list[bool] = []
+    for position in (t - 1, 0):
+        pushed = at.clone()
+        pushed.select(rows[0], position).add_(0.5)
+        (after,) = bench.replay.run([site.context], {value: pushed})
+        moved.append(bool(((after - before).abs() > 1e-9).any()))
+    if not moved[0]:
+        return ""
+    return f"changing the value at position {t - 1} moves the context of positions before it"

@@ -1,0 +1,145 @@
+"""Padded positions that reach real ones."""
+
+from __future__ import annotations
+
+from mha_lint.facts.masks.padding import measure_padding
+from mha_lint.model.contract import Contract
+from mha_lint.model.facts import Fact, Known, NotApplicable
+from mha_lint.model.mask_fit_facts import PaddingLeak
+from tests.facts.conftest import Case, Measure
+from tests.facts.masks.masked import IDS, IDS_CALL, MASKED, TRIANGLE
+
+POOLED = (
+    ("        keep = real[:, None, None, :]\n", ""),
+    ("attn_mask=keep", "attn_mask=None"),
+    ("        return self.out(y.transpose(1, 2).reshape(B, T, C))",
+     "        y = self.out(y.transpose(1, 2).reshape(B, T, C))\n"
+     "        return (y * real[..., None]).sum(1) / real.sum(1, keepdim=True)"),
+)  # fmt: skip
+"""The padding is left out of the mean, but not of the attention."""
+
+
+def padding(case: Case) -> Fact[PaddingLeak | None]:
+    return measure_padding(case.subject, case.bench, Contract())
+
+
+def leak(case: Case) -> PaddingLeak:
+    found = padding(case)
+    assert isinstance(found, Known) and found.value is not None, found
+    return found.value
+
+
+def test_attention_that_is_told(measured: Measure) -> None:
+    found = padding(measured(text=IDS, call=IDS_CALL))
+    assert isinstance(found, Known) and found.value is None
+
+
+def test_code_without_padding(measured: Measure) -> None:
+    assert padding(measured()) == NotApplicable("the code shows no sign of padding")
+
+
+def test_only_the_pooling_is_told(measured: Measure) -> None:
+    case = measured(*POOLED, text=IDS, call=IDS_CALL)
+    found = leak(case)
+    assert (found.known_by, found.padded) == (
+        "ids != 0 is used elsewhere", "position 3 of sample 0",
+    )  # fmt: skip
+    assert found.reached == "the pooled output of the same sample"
+    assert found.largest > 1e-3
+    assert case.marked(found.span) == "F.scaled_dot_product_attention(q, k, v, attn_mask=None)"
+
+
+def test_a_call_without_padding_is_padded(measured: Measure) -> None:
+    case = measured(*POOLED, text=IDS, call="torch.randint(1, 30, (2, 6))")
+    assert leak(case).padded == "position 4 of sample 1"
+
+
+def test_causal_attention_over_padding_at_the_end(measured: Measure) -> None:
+    causal = (POOLED[0], ("attn_mask=keep", "is_causal=True"), POOLED[2])
+    found = padding(measured(*causal, text=IDS, call=IDS_CALL))
+    assert isinstance(found, Known) and found.value is None
+    left = "torch.tensor([[0, 0, 4, 5, 6], [7, 8, 9, 10, 11]])"
+    case = measured(*causal, text=IDS, call=left)
+    assert leak(case).padded == "position 0 of sample 0"
+
+
+def test_padding_that_is_zeroed_first_moves_nothing(measured: Measure) -> None:
+    zeroed = ("x = self.embed(ids)", "x = self.embed(ids) * (ids != 0)[..., None]")
+    found = padding(measured(*POOLED, zeroed, text=IDS, call=IDS_CALL))
+    assert isinstance(found, Known) and found.value is None
+
+
+def test_lengths_that_serve_the_pooling(measured: Measure) -> None:
+    case = measured(
+        ("forward(self, x, mask)", "forward(self, x, lengths)"),
+        ("        hidden = mask[:, None, None, :] == 0\n", ""),
+        ("        scores = scores.masked_fill(hidden, float(\"-inf\"))\n", ""),
+        ("        return self.out(context.transpose(1, 2).reshape(B, T, C))",
+         "        y = self.out(context.transpose(1, 2).reshape(B, T, C))\n"
+         "        return y * (torch.arange(T) < lengths[:, None])[..., None]"),
+        text=MASKED,
+        call="torch.randn(2, 5, 24), torch.tensor([5, 3])",
+    )  # fmt: skip
+    found = leak(case)
+    assert found.known_by == "lengths tells how long each sample is"
+    assert found.reached == "real positions of the same sample"
+
+
+def test_a_padding_index_and_ids_that_end_in_it(measured: Measure) -> None:
+    edits = (
+        ("        real = ids != 0\n        keep = real[:, None, None, :]\n", ""),
+        ("attn_mask=keep", "attn_mask=None"),
+    )
+    case = measured(*edits, text=IDS, call=IDS_CALL)
+    assert leak(case).known_by == (
+        "the embedding of ids has padding_idx=0, and the call pads with it"
+    )
+    for call in (
+        "torch.randint(1, 30, (2, 5))",
+        "torch.tensor([[4, 0, 6, 2, 3], [7, 8, 9, 1, 0]])",
+    ):
+        assert isinstance(padding(measured(*edits, text=IDS, call=call)), NotApplicable)
+
+
+def test_a_mask_that_could_be_given_and_is_not(measured: Measure) -> None:
+    case = measured(
+        ("forward(self, ids)", "forward(self, ids, pad_mask=None)"),
+        ("        real = ids != 0\n        keep = real[:, None, None, :]\n", ""),
+        ("attn_mask=keep", "attn_mask=pad_mask"),
+        text=IDS,
+        call=IDS_CALL,
+    )
+    assert isinstance(padding(case), NotApplicable)
+
+
+def test_a_mask_of_what_is_to_be_predicted_is_no_padding(measured: Measure) -> None:
+    case = measured(
+        ("        hidden = mask[:, None, None, :] == 0\n", ""),
+        ("        scores = scores.masked_fill(hidden, float(\"-inf\"))\n", ""),
+        ("        return self.out(context.transpose(1, 2).reshape(B, T, C))",
+         "        y = self.out(context.transpose(1, 2).reshape(B, T, C))\n"
+         "        return (((y - x) ** 2).mean(-1) * mask).sum(1) / mask.sum(1)"),
+        text=MASKED,
+        call="torch.randn(2, 5, 24), torch.tensor([[1, 0, 1, 1, 0], [0, 1, 1, 0, 0]])",
+    )  # fmt: skip
+    assert isinstance(padding(case), NotApplicable)
+
+
+def test_a_sum_without_pairs(measured: Measure) -> None:
+    case = measured(
+        ("        self.out =", "        self.score, self.mix = nn.Linear(d_model, 1), nn.Linear(d_model, d_model)\n"
+         "        self.out ="),
+        ("        return self.out(y.transpose(1, 2).reshape(B, T, C))",
+         "        x = x + self.mix(y.transpose(1, 2).reshape(B, T, C))\n"
+         "        w = torch.softmax(torch.tanh(self.score(x)), 1)\n"
+         "        return self.out((w * x).sum(1))"),
+        text=IDS,
+        call=IDS_CALL,
+    )  # fmt: skip
+    found = leak(case)
+    assert found.known_by == "ids != 0 is used elsewhere"
+    assert case.marked(found.span) == "torch.softmax(torch.tanh(self.score(x)), 1)"
+
+
+def test_a_triangle_alone_is_no_sign(measured: Measure) -> None:
+    assert isinstance(padding(measured(text=TRIANGLE, call="torch.randn(2, 5, 24)")), NotApplicable)
