@@ -26,7 +26,7 @@ JUDGED: tuple[tuple[str, str], ...] = (
     ("MHA303", r"mask|caus"),
     ("MHA304", r"mask|caus"),
     ("MHA305", r"mask|caus"),
-    ("MHA307", r"mask|caus"),
+    ("MHA307", r"mask|caus|cross"),
     ("MHA313", r"cap"),
     ("MHA401", r"train|drop|determin"),
     ("MHA402", r"train|drop"),

@@ -90,6 +90,9 @@ def measure(subject: Subject, bench: Bench, *, branch: bool = False) -> Measurem
     ]
     if subject.how in ("built", "inferred"):
         scales = [_unless_one_input(s, f) for s, f in zip(bench.sites, scales, strict=True)]
+        scales = [
+            _unless_widened(s, d, f) for s, d, f in zip(bench.sites, dims, scales, strict=True)
+        ]
     flipped = branch_scales(branches, bench, scales)
     masked = branch_masks(branches, bench)
     names: Counter[str] = Counter()
@@ -208,6 +211,23 @@ def _unless_one_input(site: Site, scale: Fact[Scale]) -> Fact[Scale]:
         return scale
     if isinstance(scale, Known) and not scale.value.right:
         return Unknown("q, k and v are parts of one argument, whose width was guessed: pass --call")
+    return scale
+
+
+def _unless_widened(site: Site, dims: Fact[Dims], scale: Fact[Scale]) -> Fact[Scale]:
+    """Leave the scale open where the heads have more channels than their projection made.
+
+    Code that pairs channels gains one where a guessed width is odd.
+    """
+    q = site.all[0].q
+    if q is None or q.source is None or q.source.kind != "projection" or site.members:
+        return scale
+    if not isinstance(dims, Known) or not isinstance(scale, Known) or scale.value.right:
+        return scale
+    if dims.value.num_heads * dims.value.head_dim > q.source.out_width:
+        return Unknown(
+            "the guessed width does not fit: heads have channels of their own: pass --build"
+        )
     return scale
 
 

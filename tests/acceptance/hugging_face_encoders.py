@@ -167,13 +167,11 @@ CASES = (
     Case(
         "bert_model",
         WORDS,
-        todo="MHA307: an inner flag is flipped, and None takes the mask's place",
     ),
     Case(
         "bert_decoder",
         f"{WORDS}, encoder_hidden_states=torch.randn(3, 5, 48)",
         SDPA,
-        todo="MHA307: an inner flag is flipped, and None takes the mask's place",
     ),
     Case("distilbert", WORDS, EAGER),
     Case("albert", WORDS, SDPA),

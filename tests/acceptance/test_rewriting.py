@@ -37,7 +37,10 @@ MISSED = {
     (renamed, "faulty/masks/bert_layer_with_triangle.py"),
     (renamed, "faulty/masks/decoder_masks_swapped.py"),
     (renamed, "faulty/masks/encoder_of_translation_causal.py"),
+    (renamed, "faulty/masks/encoder_shares_causal_attention.py"),
     (renamed, "faulty/masks/image_patches_causal.py"),
+    (renamed, "faulty/masks/real_or_real_pairs.py"),
+    (renamed, "faulty/masks/recorder_cross_attention_causal.py"),
     (renamed, "faulty/masks/second_layer_not_told.py"),
     (renamed, "faulty/masks/window_one_short.py"),
     # A model that states all sizes does not say how long the window is.

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from mha_lint.facts.subject import measure
 from mha_lint.model.facts import Kind, SiteFacts, SubjectFacts, Unknown
 from tests.facts.conftest import PLAIN
 from tests.facts.spellings import SPELLINGS
@@ -172,6 +173,22 @@ def test_a_wrong_split_says_nothing_of_shared_channels(measured: Measure, known:
     )
     roles = known(measured(text=text).site.roles)
     assert (roles.same, roles.heads_share, roles.unused) == ((), (), ())
+
+
+def test_a_scale_for_heads_that_a_guess_widened(measured: Measure, known: Known) -> None:
+    # Pairs of an odd number of channels have one more: only a stated width says that it is meant.
+    case = measured(
+        (
+            "        scores = q @",
+            "        q, k = (torch.cat((z, z[..., :1]), -1) for z in (q, k))\n        scores = q @",
+        ),
+    )
+    assert not known(case.site.scale).right
+    recipe = replace(case.subject.recipe, how="inferred")
+    guessed = replace(case.subject, recipe=recipe)
+    assert measure(guessed, case.bench).facts.sites[0].scale == Unknown(
+        "the guessed width does not fit: heads have channels of their own: pass --build"
+    )
 
 
 def test_measuring_twice_gives_the_same(measured: Measure, tmp_path: Path) -> None:

@@ -151,7 +151,7 @@ def _found(
     scene: Scene, held: Places | None, rows: Tensor, levels: Tensor, whole: Tensor, *, nan: bool
 ) -> EmptyRows:
     joins = [j for j in scene.joins if j.step.before and not j.step.inside]
-    last = joins[-1].step.node if joins else scene.site.normaliser.logits
+    last = joins[-1].step.place if joins else scene.site.normaliser.logits
     first = int(rows.nonzero()[0, 0])
     example = f"row {first}"
     if held is not None and int(held.queries[first]) >= 0:

@@ -174,12 +174,12 @@ class _Search:
             return None
         if pattern_of(self.bench, node).op == "placeholder":
             return None  # an argument as it came: see `unread`
-        form = _built_form(value)
+        form = _built_form(value, given=self._from_whole_numbers(node))
         if form is None or self._drawn(node):
             return None
         inputs = self.dependence.inputs_of(node)
-        if inputs & used:
-            return None  # the attention hears of it otherwise
+        if inputs & used or not self._about_keys(node):
+            return None  # the attention hears of it otherwise, or it is about something else
         below = {n for n in self.dependence.descendants([node]) if n.op == "call_function"} - {node}
         if below & self.data or any(self._is_single(n) or op(n) in CHOSEN for n in below):
             return None
@@ -201,6 +201,24 @@ class _Search:
     def _waiting(self, sites: list[Site]) -> list[Site]:
         """Leave out cross-attention that has got another argument's mask: the two were mixed up."""
         return [s for s in sites if s.kind is not Kind.CROSS or not self._inputs_of_masks([s])]
+
+    def _from_whole_numbers(self, node: Node) -> bool:
+        """Return whether a mask is made from arguments, and none of them is of floats."""
+        above = self.dependence.ancestors([node])
+        given = [p for p in self.recording.placeholders if p in above]
+        return bool(given) and not any(is_number(self.recording, p) for p in given)
+
+    def _about_keys(self, node: Node) -> bool:
+        """Return whether a mask is made from what the states are made from, from masks and lengths."""
+        above = self.dependence.ancestors([node])
+        named = zip(self.recording.placeholders, self.recording.input_names, strict=True)
+        return all(
+            p in self.states
+            or form_of(self.recording.values[p], name) is not None
+            or self.recording.values[p].dim() == 1
+            for p, name in named
+            if p in above
+        )
 
     def _is_library(self, node: Node) -> bool:
         """Return whether a module of torch's own made `node`, for some test of its own."""
@@ -290,10 +308,13 @@ class _Search:
         )
 
 
-def _built_form(value: Tensor) -> Form | None:
-    """Return the form of a mask that was built: truth values, 0 and 1, or 0 and a large negative."""
+def _built_form(value: Tensor, *, given: bool) -> Form | None:
+    """Return the form of a mask that was built: truth values, 0 and 1, or 0 and a large negative.
+
+    ``given``: it was made from arguments, so that it may hide nothing in this call.
+    """
     first = value.reshape(-1)[:1]
-    if bool((value == first).all()):
+    if bool((value == first).all()) and not (given and value.dtype == torch.bool):
         return None
     form = form_of(value, "mask")
     return form if form is not None and (form.kind != "0-1" or value.is_floating_point()) else None

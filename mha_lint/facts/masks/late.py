@@ -57,7 +57,7 @@ def _late(scene: Scene, join: Join) -> LateMask | None:
         return None
     values = join.offset[lost]
     return LateMask(
-        span_of(step.node),
+        span_of(step.place),
         made_at(scene.bench, step.sides[0]) if step.sides else None,
         float(values[0]),
         int(lost.sum()),

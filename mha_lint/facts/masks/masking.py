@@ -78,7 +78,7 @@ def _step(scene: Scene, join: Join) -> MaskStep:
         shape=tuple(values[side].shape) if side is not None else (),
         inputs=inputs_of(bench, step.sides),
         buffers=buffers_of(bench, step.sides),
-        applied=span_of(step.node),
+        applied=span_of(step.place),
         made=made_at(bench, side) if side is not None else None,
         fill_at=fill_at(bench, step.node, step.sides, fill) if fill is not None else None,
         hides=float(join.marks.double().mean()),

@@ -154,7 +154,7 @@ def _judged(
     side = step.sides[0]
     dtype = str(scene.bench.recording.values[side].dtype).removeprefix("torch.")
     return MaskNumber(
-        span_of(step.node),
+        span_of(step.place),
         made_at(scene.bench, side),
         how,
         dtype,

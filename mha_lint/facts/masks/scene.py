@@ -12,6 +12,7 @@ from torch.fx import Node
 
 from mha_lint.capture.names import RANDOM
 from mha_lint.facts.bench import Bench
+from mha_lint.facts.masks.biased import beside_learned, mask_beside_learned
 from mha_lint.facts.masks.pairs import Pairs, pairs_of
 from mha_lint.facts.masks.played import Played, hiding_values, recorded_call
 from mha_lint.facts.masks.steps import SAME, Step, measured_steps, steps_of
@@ -89,7 +90,7 @@ def mask_steps(bench: Bench, site: Site) -> list[Step]:
     """Return the steps of `site` at which masks act on all scores, as the bench measures them."""
     pairs = pairs_of(bench, site)
     count = math.prod(pairs.shape) if pairs is not None else 0
-    found = [s for s in steps_of(bench, site) if is_mask(bench, s)]
+    found = [s for s in steps_of(bench, site) if is_mask(bench, s) or beside_learned(bench, s)]
     return [s for s in found if bench.replay.base(s.node).numel() >= count]
 
 
@@ -100,13 +101,13 @@ def scene_of(bench: Bench, site: Site) -> Scene | None:
         return None
     real = recorded_call(bench)
     run = Played(bench, real, {})
-    steps = [s for s in measured_steps(bench, site, run) if is_mask(bench, s)]
+    steps = _masks(bench, site, run)
     idle = [side for s in steps if not _acts(s) for side in s.sides]
     ends = [side for s in steps for side in s.sides]
     given = hiding_values(bench, idle, ends) if idle else {}
     if given:
         run = Played(bench, real, given)
-        steps = [s for s in measured_steps(bench, site, run) if is_mask(bench, s)]
+        steps = _masks(bench, site, run)
     joins = tuple(j for s in steps if (j := _join(pairs, run, s)) is not None)
     final = pairs.table(site.weights, run.base(site.weights))
     if final is None:  # the difference of two softmaxes, say
@@ -128,6 +129,15 @@ def different(values: Tensor) -> Tensor:
     first = torch.ones_like(ordered, dtype=torch.bool)
     first[1:] = ordered[1:] != ordered[:-1]
     return ordered[first]
+
+
+def _masks(bench: Bench, site: Site, run: Played) -> list[Step]:
+    """Return the steps at which masks act, of sums with a learned bias the mask's part."""
+    found: list[Step] = []
+    for step in measured_steps(bench, site, run):
+        part = step if is_mask(bench, step) else mask_beside_learned(bench, run, step)
+        found += [part] if part is not None else []
+    return found
 
 
 def mixed(marks: Tensor) -> Tensor:

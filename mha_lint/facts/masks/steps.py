@@ -19,7 +19,7 @@ from mha_lint.sites.site import Site
 STEP = 1e-3
 """How far the scores are pushed to see which elements follow."""
 SAME = 1e-9
-PRODUCTS = frozenset(["mul", "div", "floor_divide"])
+PRODUCTS = frozenset(["mul", "div", "floor_divide", "einsum", "matmul", "bmm"])
 SUMS = frozenset(["add", "sub", "baddbmm", "addmm"])
 BY_PLACE = frozenset(["tril", "triu", "setitem", "index_fill", "fill_diagonal", "index_put"])
 """What treats elements by their place, and needs no other tensor for that."""
@@ -34,6 +34,7 @@ class Step:
     makes and masks them at once, `node` itself); ``sides``: its other tensor operands. Measured, in
     the shape of `node`: ``gain``, by how much the result follows `data` (0: filled; 1: as it was or
     added to), ``offset``, what is added to that. For a filled element the offset is the fill.
+    ``place``: where a mask that came with a learned bias was added to that, else `node`.
     """
 
     node: Node
@@ -43,6 +44,12 @@ class Step:
     gain: Tensor
     offset: Tensor
     inside: bool = False
+    joined: Node | None = None
+
+    @property
+    def place(self) -> Node:
+        """Return the operation that a reader looks for."""
+        return self.joined if self.joined is not None else self.node
 
     @property
     def how(self) -> str:

@@ -53,7 +53,7 @@ def weak_fills(scene: Scene) -> tuple[WeakFill, ...]:
             continue
         step = join.step
         place = fill_at(scene.bench, step.node, step.sides, fill)
-        at = span_of(step.node)
+        at = span_of(step.place)
         found.append(WeakFill(place or at, at, step.how, fill, kept, loud, level, lowest))
     return tuple(found)
 
@@ -169,7 +169,7 @@ def _squashed(scene: Scene, join: Join) -> tuple[Node, Squashed] | None:
         if table is not None and bool((table[back] > BOUND).any()):
             squashed = Squashed(
                 span_of(one),
-                span_of(node),
+                span_of(join.step.place),
                 float(here[back].max()),
                 float(there[back].max()),
                 kept_share(scene.final, back),

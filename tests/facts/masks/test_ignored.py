@@ -282,3 +282,17 @@ def test_other_buffers(old: str, new: str, measured: Measure) -> None:
 def test_a_triangle_beside_the_flag_of_the_fused_call(measured: Measure) -> None:
     text = fused("is_causal=True").replace("        self.out_proj =", BUFFER)
     assert ignored(measured(text=text)) == ()
+
+
+def test_a_mask_of_labels_is_not_about_the_keys(measured: Measure) -> None:
+    text = given(masked("known = labels != -100"), "labels").replace(
+        "return self.out_proj(merged)", "return self.out_proj(merged), known"
+    )
+    labels = "torch.tensor([[1, 2, 3, 4, 5], [-100, 1, 2, 3, 4]])"
+    assert ignored(measured(text=text, call=f"torch.randn(2, 5, 24), {labels}")) == ()
+
+
+def test_lengths_that_hide_nothing_in_this_call(measured: Measure) -> None:
+    text = given(masked("gone = torch.arange(T) >= lengths[:, None]"), "lengths")
+    (found,) = ignored(measured(text=text, call="torch.randn(2, 5, 24), torch.tensor([5, 5])"))
+    assert (found.how, found.shape, found.inputs) == ("built", (2, 5), ("lengths",))

@@ -497,3 +497,42 @@ def test_a_query_that_others_see(measured: Measure) -> None:
 def test_a_triangle_is_judged_elsewhere(measured: Measure) -> None:
     text = masked("scores = scores.masked_fill(torch.ones(T, T).triu().bool(), -1e9)")
     assert masking(measured(text=text)).empty is None
+
+
+# --- beside a learned bias -------------------------------------------------------------------------
+
+LEARNED = """\
+        self.bias = nn.Parameter(torch.randn(4, 5, 5))
+        self.out_proj ="""
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        ("bias = self.bias + m.float()", "numbers"),
+        ("bias = self.bias + (~m) * -1e-7", "weak"),
+    ],
+)
+def test_a_mask_added_to_a_learned_bias(line: str, kind: str, measured: Measure) -> None:
+    text = ahead(KEEP, line, "scores = scores + bias").replace("        self.out_proj =", LEARNED)
+    case = measured(text=text, call=MASKED_CALL)
+    (found,) = getattr(masking(case), kind)
+    assert found.span.line == case.line(line)
+
+
+def test_a_right_mask_beside_a_learned_bias(measured: Measure) -> None:
+    lines = (KEEP, "bias = self.bias + (~m) * -1e9", "scores = scores + bias")
+    text = ahead(*lines).replace("        self.out_proj =", LEARNED)
+    case = measured(text=text, call=MASKED_CALL)
+    found = masking(case)
+    (step,) = found.steps
+    assert (step.how, step.inputs) == ("added", ("keep",))
+    assert step.fill == pytest.approx(-1e9)
+    assert step.applied is not None and step.applied.line == case.line(lines[1])
+    assert found == Masking(steps=found.steps)
+
+
+def test_a_product_spelled_as_einsum(measured: Measure) -> None:
+    line = "scores = torch.einsum('bhij,bj->bhij', scores, keep.float())"
+    (number,) = masking(measured(text=ahead(line), call=MASKED_CALL)).numbers
+    assert (number.how, number.value) == ("multiplied", 0.0)
