@@ -165,7 +165,7 @@ def _user_modules(session: Session) -> Iterator[None]:
     """Install the session's finders and modules; take all user modules out afterwards."""
     before = dict(sys.modules)
     for name in before:
-        if "." not in name and _is_shadowed(name, session.roots):
+        if "." not in name and _is_shadowed(name, session):
             for loaded in [n for n in before if n == name or n.startswith(f"{name}.")]:
                 sys.modules.pop(loaded, None)
     sys.modules.update(session.modules)
@@ -181,16 +181,19 @@ def _user_modules(session: Session) -> Iterator[None]:
                 sys.modules[name] = module
 
 
-def _is_shadowed(name: str, roots: tuple[Path, ...]) -> bool:
+def _is_shadowed(name: str, session: Session) -> bool:
     """Tell whether an imported module called `name` hides a file of the user."""
     if name in sys.stdlib_module_names or name in PROTECTED or name.startswith("_"):
         return False
     module = sys.modules.get(name)
     if getattr(module, "__file__", None) is None:
         return False
-    return any(
-        (root / f"{name}.py").is_file() or (root / name / "__init__.py").is_file() for root in roots
-    )
+    if name not in session.owns:
+        session.owns[name] = any(
+            (root / f"{name}.py").is_file() or (root / name / "__init__.py").is_file()
+            for root in session.roots
+        )
+    return session.owns[name]
 
 
 def _ways(source: Source) -> list[_Way]:

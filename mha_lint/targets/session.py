@@ -43,6 +43,8 @@ class Session:
         self.state = StubState()
         self.default_dtype: torch.dtype | None = None
         """What the module set it to."""
+        self.owns: dict[str, bool] = {}
+        """Whether one of the roots holds a module of this name, where that was asked."""
         self.finders: list[Any] = []
         """The first goes before all other finders, the rest after them."""
 

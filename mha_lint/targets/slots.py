@@ -11,7 +11,7 @@ import copy
 import dataclasses
 import functools
 import inspect
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -94,7 +94,7 @@ class BuildExpression:
         return dataclasses.replace(slot, role=role)
 
     @functools.cached_property
-    def evidence(self) -> dict[str, Evidence]:
+    def evidence(self) -> Mapping[str, Evidence]:
         """Return what the constructor does with its parameters."""
         body = self.tree.body
         made = self._called(body.func) if isinstance(body, ast.Call) else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any
@@ -115,11 +115,21 @@ def _runs(made: Any) -> Any:
     return getattr(made, "__init__", None) if isinstance(made, type) else made
 
 
-def constructor_evidence(made: Any) -> dict[str, Evidence]:
+def constructor_evidence(made: Any) -> Mapping[str, Evidence]:
     """Return the evidence on every reference in the constructor of the class `made`."""
-    found: dict[str, Evidence] = {}
-    _Walk(found, made, 0).constructor({})
+    held, found = _LAST.get(id(made), (None, {}))
+    if held is not made:
+        found = {}
+        _Walk(found, made, 0).constructor({})
+        if len(_LAST) >= _MOST:
+            _LAST.clear()
+        _LAST[id(made)] = made, found
     return found
+
+
+_MOST = 16
+_LAST: dict[int, tuple[Any, Mapping[str, Evidence]]] = {}
+"""What was asked last, by identity: the hash of a user's class may be code of theirs."""
 
 
 class _Walk:

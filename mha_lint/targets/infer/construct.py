@@ -46,7 +46,7 @@ class Constructor:
     def __init__(self, made: Any, name: str, scope: dict[str, Any], depth: int = 0) -> None:
         """Read the constructor; `depth` counts the modules that are made to be handed over."""
         self.made, self.name, self.scope, self.depth = made, name, scope, depth
-        self.evidence = constructor_evidence(made)
+        self.evidence = dict(constructor_evidence(made))
         self.parameters = list(parameters_of(made))
 
     def required(self) -> list[str]:
