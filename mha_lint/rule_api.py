@@ -73,6 +73,7 @@ from mha_lint.model.numeric_facts import Stability as Stability
 from mha_lint.model.numeric_facts import TrainingDropout as TrainingDropout
 from mha_lint.model.position_facts import HeadGroups as HeadGroups
 from mha_lint.model.position_facts import PairFault as PairFault
+from mha_lint.model.position_facts import Pairing as Pairing
 from mha_lint.model.position_facts import PositionBias as PositionBias
 from mha_lint.model.position_facts import RepeatedPositions as RepeatedPositions
 from mha_lint.model.position_facts import Rotary as Rotary

@@ -32,6 +32,8 @@ FORMS: dict[str, Form] = {
     "bmm": Form(torch.bmm, ("input", "mat2"), 2),
     "baddbmm": Form(torch.baddbmm, ("input", "batch1", "batch2", "beta", "alpha"), 3),
     "addmm": Form(torch.addmm, ("input", "mat1", "mat2", "beta", "alpha"), 3),
+    "inner": Form(torch.inner, ("input", "other"), 2),
+    "tensordot": Form(torch.tensordot, ("a", "b", "dims", "out"), 2),
     "softmax": Form(torch.softmax, ("input", "dim", "dtype"), 1),
     "log_softmax": Form(torch.log_softmax, ("input", "dim", "dtype"), 1),
     "add": Form(torch.add, ("input", "other", "alpha"), 2),

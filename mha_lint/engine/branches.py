@@ -52,11 +52,14 @@ def branch_findings(
     crashes: list[Crash] = []
     said = {(f.code, f.span) for f in known}
     for branch in measured.branches:
+        if branch.value is None:
+            continue  # without a mask that was given: compared with the call, and no more
+        told = {f.code for f in known if f.branch == branch.label}
         chosen = [
             rule
             for rule in rules
             for code, about in JUDGED
-            if rule.code == code and not re.search(about, branch.flag.lower())
+            if rule.code == code and code not in told and not re.search(about, branch.flag.lower())
         ]
         if not chosen:
             continue

@@ -26,6 +26,7 @@ from mha_lint.model.numeric_facts import HalfLoss
 from mha_lint.model.report import CrossCheck
 from mha_lint.model.settings import Settings
 from mha_lint.oracle import Native, Operand, Precision, SiteData, Verdict, compare, named_scales
+from mha_lint.sites.beside import products_beside
 from mha_lint.sites.dependence import op
 from mha_lint.sites.site import Site
 from mha_lint.sites.trace import trace, varies_along
@@ -200,6 +201,8 @@ def _data(bench: Bench, index: int, replay: Replay, path: OutputPath, facts: Sit
         return _skipped(f"{site.kind} attention has no reference in multi-head attention")
     if site.instead is not None:
         return _skipped("nothing reads the context: the weights take its place")
+    if products_beside(bench.dependence, bench.replay, site.all[0]):
+        return _skipped("the scores are put together from several products")
     dims = measure_dims(bench, site)
     if not isinstance(dims, Known):
         return _skipped(dims.why)

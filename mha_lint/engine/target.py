@@ -69,7 +69,9 @@ def judge_target(spec: TargetSpec, settings: Settings, rules: list[LoadedRule]) 
     prove = prover(checked, facts)
     judgement = judge(rules, facts, settings=settings, target=spec.text, confirm=prove)
     explained = {f.site for f in judgement.findings if f.severity is Severity.ERROR}
-    mismatches = _with_mismatches(facts, [c for c in checked if c.report.site not in explained])
+    quiet = all(f.severity is Severity.NOTE for f in judgement.findings)
+    unclear = [c for c in checked if c.report.site not in explained]
+    mismatches = _with_mismatches(facts, unclear, quiet=quiet)
     if mismatches.crosscheck != facts.crosscheck:
         judgement = judge(rules, mismatches, settings=settings, target=spec.text, confirm=prove)
     judgement = _without_guesses(judgement, subject)
@@ -123,20 +125,35 @@ def _without_guesses(judgement: Judgement, subject: Subject) -> Judgement:
     )
 
 
-def _with_mismatches(facts: SubjectFacts, checked: list[CheckedSite]) -> SubjectFacts:
-    """Tell the facts which sites the oracle found wrong without an explanation."""
+def _with_mismatches(
+    facts: SubjectFacts, checked: list[CheckedSite], *, quiet: bool
+) -> SubjectFacts:
+    """Tell the facts which sites are found wrong without an explanation.
+
+    `quiet`: no rule has anything to say, so that sums other than one are no one's consequence.
+    """
     by_id = {site.info.id: site for site in facts.sites}
-    sentences = tuple(
-        f"{c.report.site}: the {c.report.departs_at} depart from the reference,"
-        " and no known variant explains it"
-        for c in checked
-        if c.verdict.unexplained and _plain(by_id[c.report.site])
-    )
+    told = {c.report.site: _mystery(c, by_id[c.report.site], quiet=quiet) for c in checked}
+    sentences = tuple(f"{site}: {sentence}" for site, sentence in told.items() if sentence)
     if not sentences:
         return facts
     return dataclasses.replace(
         facts, crosscheck=Known(sentences, "compared stage by stage in float64")
     )
+
+
+def _mystery(checked: CheckedSite, site: SiteFacts, *, quiet: bool) -> str | None:
+    """Return what is wrong at a site, where it is known that something is, and not what."""
+    if checked.verdict.unexplained and _plain(site):
+        at = checked.report.departs_at
+        return f"the {at} depart from the reference, and no known variant explains it"
+    found = site.normaliser
+    if not quiet or not isinstance(found, Known) or not found.value.uneven:
+        return None
+    if found.value.row_sums is not None:
+        least, most = found.value.row_sums
+        return f"the weights of one query sum to {least:.3g} ... {most:.3g}, not to 1"
+    return None
 
 
 EXACT, EPSILON = 1e-12, 1e-2

@@ -11,6 +11,7 @@ import torch
 from torch.fx import Node
 
 from mha_lint.capture import Replay
+from mha_lint.facts.axis_votes import SAME, by_convolutions, by_tables, nudged
 from mha_lint.facts.axis_words import AxisVerdict, said_in, source_text
 from mha_lint.facts.bench import Bench
 from mha_lint.facts.places import span_of
@@ -20,7 +21,7 @@ from mha_lint.model.source import Span
 from mha_lint.sites.dependence import is_number, op, shape
 from mha_lint.sites.operand import Operand
 from mha_lint.sites.site import Site
-from mha_lint.sites.source import CONVOLUTIONS, Source
+from mha_lint.sites.source import Source
 
 _PURPOSE = re.compile(
     r"(samples?|instances?|examples?|batch)\W+(?:\w+\W+){0,6}?(exchange|attend|interact|relation|mix)|"
@@ -28,8 +29,6 @@ _PURPOSE = re.compile(
     re.IGNORECASE,
 )
 LAYOUTS = ("permute", "transpose", "movedim", "swapaxes", "view", "reshape", "flatten", "unflatten")
-SAME = 1e-12
-"""A change below this is rounding."""
 
 
 @unless_data_decides
@@ -146,7 +145,7 @@ def _dealt_out_anew(
 def _leak_before(bench: Bench, placeholder: Node, context: Node) -> bool:
     """Return whether moving sample 0 reaches every group of the context already."""
     value = bench.replay.base(placeholder)
-    (after,) = bench.replay.run([context], {placeholder: _nudged(value, 0)})
+    (after,) = bench.replay.run([context], {placeholder: nudged(value, 0)})
     changed = (after - bench.replay.base(context)).abs() > SAME
     along = [changed.movedim(a, 0).flatten(1).any(1) for a in range(changed.dim())]
     return all(bool(hit.all()) for hit in along)
@@ -265,7 +264,7 @@ def _moved(bench: Bench, placeholder: Node, axis: int, index: int) -> dict[Node,
     nodes = sorted(sources & below, key=bench.dependence.order.__getitem__)
     found: dict[Node, torch.Tensor] = {}
     if value.shape[axis] > 1:
-        moved_in = _nudged(value, axis, index)
+        moved_in = nudged(value, axis, index)
         for some in (nodes, *([n] for n in nodes)):  # where one fails on other data, one by one
             with contextlib.suppress(IndexError, RuntimeError):
                 after = bench.replay.run(some, {placeholder: moved_in})
@@ -277,28 +276,11 @@ def _moved(bench: Bench, placeholder: Node, axis: int, index: int) -> dict[Node,
     return found
 
 
-def _nudged(value: torch.Tensor, axis: int, index: int = 0) -> torch.Tensor:
-    """Return `value` with one slice along `axis` changed."""
-    moved_in = value.clone()
-    first = moved_in.select(axis, index)
-    if value.is_floating_point():
-        first.add_(_noise(first))
-    else:
-        first.copy_(torch.where(first > 0, first - 1, first + 1))
-    return moved_in
-
-
 def _attended(bench: Bench, site: Site, placeholder: Node, axis: int) -> bool:
     operand = _following_inputs(site.all[0])
     if operand is None or operand.source is None:
         return False
     return bool(_maps_to(bench, placeholder, axis, operand.source) & operand.position_axes)
-
-
-def _noise(like: torch.Tensor) -> torch.Tensor:
-    """Return fixed noise: a norm in front would remove a constant."""
-    generator = torch.Generator().manual_seed(19)
-    return torch.rand(like.shape, generator=generator, dtype=like.dtype) + 0.1
 
 
 def _leak(bench: Bench, placeholder: Node, nodes: list[Node] | None = None) -> float:
@@ -308,7 +290,7 @@ def _leak(bench: Bench, placeholder: Node, nodes: list[Node] | None = None) -> f
     read = [n for n in read if bench.replay.base(n).is_floating_point()]
     largest = 0.0
     for node, after in zip(
-        read, bench.replay.run(read, {placeholder: _nudged(value, 0)}), strict=True
+        read, bench.replay.run(read, {placeholder: nudged(value, 0)}), strict=True
     ):
         before = bench.replay.base(node)
         if before.dim() and before.shape[0] == value.shape[0]:
@@ -342,7 +324,8 @@ def _which_is_batch(
             if isinstance(module, torch.nn.RNNBase):
                 return told  # what a layer was told outweighs what a variable is called
             votes.append(told)
-    votes += _by_convolutions(bench, placeholder)
+    votes += by_convolutions(bench, placeholder)
+    votes += by_tables(bench, placeholder)
     votes += [vote for text in texts for vote in said_in(text)]
     if not value.is_floating_point():
         votes.append(AxisVerdict(True, "token ids come as (batch, position)", strong=False))
@@ -357,35 +340,6 @@ def _which_is_batch(
     if sizes[0] < sizes[1]:
         return AxisVerdict(True, f"{why}, fewer samples than positions", strong=False)
     return AxisVerdict(False, f"{why}, more than axis 1 has", strong=False)
-
-
-def _by_convolutions(bench: Bench, placeholder: Node) -> list[AxisVerdict]:
-    """Return what convolutions say: they run over positions, and treat the samples apart."""
-    below = bench.dependence.descendants([placeholder]) & bench.dependence.live
-    wide = [
-        n
-        for n in sorted(below, key=bench.dependence.order.__getitem__)
-        if op(n) in CONVOLUTIONS and max(shape(bench.recording, n.all_input_nodes[1])[2:]) > 1
-    ]
-    found: list[AxisVerdict] = []
-    moved = _nudged(bench.replay.base(placeholder), 0)
-    for node in wide[:1]:
-        data = node.all_input_nodes[0]
-        before = bench.replay.base(data)
-        if before.dim() != 2 + int(op(node)[4]):
-            continue
-        try:
-            (after,) = bench.replay.run([data], {placeholder: moved})
-        except (IndexError, RuntimeError):
-            continue
-        changed = (after - before).abs() > SAME
-        along = [changed.movedim(a, 0).flatten(1).any(1) for a in range(before.dim())]
-        apart = [a for a, hit in enumerate(along) if bool(hit.any()) and not bool(hit.all())]
-        if apart == [0]:
-            found.append(AxisVerdict(True, "a convolution treats it as its samples"))
-        elif apart and min(apart) > 1:
-            found.append(AxisVerdict(False, "a convolution runs over it"))
-    return found
 
 
 def _owner_text(bench: Bench, site: Site) -> str:

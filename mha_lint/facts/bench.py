@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.fx import Node
 
 from mha_lint.capture import Recording, Replay, random_parameters
-from mha_lint.sites.dependence import Dependence
-from mha_lint.sites.finder import Finder
+from mha_lint.sites.dependence import Dependence, is_tensor, shape
+from mha_lint.sites.finder import DATA_ERRORS, Finder
 from mha_lint.sites.site import Site
 from mha_lint.sites.straighten import straighten
 
@@ -27,7 +27,8 @@ class Bench:
     """A recording with its sites and a float64 replay on random data to measure on.
 
     Weights are redrawn, since a gate or projection that starts at zero would hide what is behind
-    it; inputs are redrawn unless they look like masks.
+    it; inputs are redrawn unless they look like masks. Where the data decides sizes (experts that
+    get the tokens routed to them), nothing is redrawn.
     """
 
     recording: Recording
@@ -48,8 +49,26 @@ class Bench:
             replay = Replay(
                 recording, inputs=inputs, parameters=parameters, constants=finite, seed=seed
             )
+        if not _runs_alike(recording, dependence, replay):
+            replay = Replay(recording, seed=seed)
         finder = Finder(dependence, replay)
         return cls(recording, dependence, replay, finder, finder.find())
+
+
+def _runs_alike(recording: Recording, dependence: Dependence, replay: Replay) -> bool:
+    """Return whether on the data of `replay` every tensor has the size that was recorded."""
+    if not dependence.picks:
+        return True
+    try:
+        for node in recording.outputs:
+            replay.base(node)
+        return all(
+            tuple(replay.base(n).shape) == shape(recording, n)
+            for n in dependence.live
+            if is_tensor(recording, n)
+        )
+    except DATA_ERRORS:
+        return False
 
 
 def _finite_constants(recording: Recording) -> dict[Node, Tensor]:

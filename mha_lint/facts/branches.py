@@ -1,6 +1,7 @@
 """The other branches of a subject: each flag that its code tests is flipped, and the call made again.
 
-Flags are boolean attributes that the user's code tests, and boolean arguments of ``forward``.
+Flags are boolean attributes that the user's code tests, and boolean arguments of ``forward``. A mask of
+keys that may be left out is left out, once.
 """
 
 from __future__ import annotations
@@ -10,12 +11,15 @@ import inspect
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from mha_lint.facts.bench import Bench
+from mha_lint.facts.causal.lines import at_keyword
+from mha_lint.facts.causal.patterns import UNMASKED, Pattern, patterns_of
 from mha_lint.facts.classes import class_sources
 from mha_lint.facts.masks.levels import Levels, levels_of
 from mha_lint.facts.masks.steps import steps_of
@@ -33,7 +37,10 @@ from mha_lint.targets.subject import Subject
 MOST = 4
 """Flags that are flipped: each costs a build and a recording."""
 FACTORS = frozenset(["mul", "div", "true_divide", "multiply", "divide"])
-ON_MASKS = re.compile(r"caus|mask|direct|decod|autoreg|window|local|sparse|pad|cach|past|stream")
+ON_MASKS = re.compile(
+    r"caus|mask|direct|decod|encod|autoreg|window|local|global|sparse|pad|cach|past|stream|prefix|full"
+    r"|both|future|look|generat|infer|prefill|step|increment|cross"
+)
 """Flags that are there to change what is hidden."""
 OTHER_INPUTS = ("training", "batch_first", "return_dict", "inplace", "bias", "verbose", "debug")
 """Flags that ask for other inputs, or change no computation."""
@@ -41,17 +48,25 @@ OTHER_INPUTS = ("training", "batch_first", "return_dict", "inplace", "bias", "ve
 
 @dataclass(slots=True)
 class Branch:
-    """The subject with one flag flipped: ``flag`` had ``value`` in the call that was stated."""
+    """The subject with one flag flipped: ``flag`` had ``value`` in the call that was stated.
+
+    ``value`` None: ``flag`` is an argument that was given, and is left out on this branch.
+    """
 
     flag: str
-    value: bool
+    value: bool | None
     subject: Subject
     bench: Bench
 
     @property
     def label(self) -> str:
         """Return the state of the flag on this branch, as a user would write it."""
-        return f"{self.flag}={not self.value}"
+        return f"{self.flag}={None if self.value is None else not self.value}"
+
+    @property
+    def here(self) -> str:
+        """Return the state of the flag in the call that was stated."""
+        return f"{self.flag} given" if self.value is None else f"{self.flag}={self.value}"
 
 
 def branches_of(subject: Subject) -> list[Branch]:
@@ -64,8 +79,9 @@ def branches_of(subject: Subject) -> list[Branch]:
     return found
 
 
-def _flipped(subject: Subject) -> Iterator[tuple[str, bool, Subject]]:
+def _flipped(subject: Subject) -> Iterator[tuple[str, bool | None, Subject]]:
     """Yield (flag, its value, the subject with the other value), built anew."""
+    yield from _left_out(subject)
     flags = [(n, v, False) for n, v in _attributes(subject.module)] + [
         (n, v, True) for n, v in _arguments(subject)
     ]
@@ -86,7 +102,34 @@ def _flipped(subject: Subject) -> Iterator[tuple[str, bool, Subject]]:
         yield flag, value, other
 
 
-def _passed(subject: Subject, name: str, value: bool) -> Subject | None:
+def _left_out(subject: Subject) -> Iterator[tuple[str, None, Subject]]:
+    """Yield the subject without the mask of keys, (B, T) of yes and no, that its call need not give."""
+    given = dict(zip(subject.argument_names, subject.args, strict=False)) | subject.kwargs
+    for name, parameter in _parameters(subject).items():
+        value = given.get(name)
+        if parameter.default is not None or not isinstance(value, Tensor):
+            continue
+        if value.dim() != 2 or value.shape[0] == value.shape[1] or value.is_complex():
+            continue
+        if value.dtype is torch.bool or bool(((value == 0) | (value == 1)).all()):
+            try:
+                other = _passed(subject.rebuilt(), name, None)
+            except (Exception, SystemExit):
+                return
+            if other is not None:
+                yield name, None, other
+            return
+
+
+def _parameters(subject: Subject) -> Mapping[str, inspect.Parameter]:
+    called = subject.module.forward if isinstance(subject.module, nn.Module) else subject.module
+    try:
+        return inspect.signature(called).parameters
+    except (TypeError, ValueError):
+        return {}
+
+
+def _passed(subject: Subject, name: str, value: bool | None) -> Subject | None:
     """Return `subject` with another value of one argument of its call."""
     names = list(subject.argument_names)
     if name in names[: len(subject.args)]:
@@ -100,14 +143,9 @@ def _passed(subject: Subject, name: str, value: bool) -> Subject | None:
 
 def _arguments(subject: Subject) -> list[tuple[str, bool]]:
     """Return the boolean arguments of the call, with the value that each has."""
-    called = subject.module.forward if isinstance(subject.module, nn.Module) else subject.module
-    try:
-        parameters = inspect.signature(called).parameters
-    except (TypeError, ValueError):
-        return []
     given = dict(zip(subject.argument_names, subject.args, strict=False)) | subject.kwargs
     found: list[tuple[str, bool]] = []
-    for name, parameter in parameters.items():
+    for name, parameter in _parameters(subject).items():
         value = given.get(name, parameter.default)
         if isinstance(value, bool) and name not in OTHER_INPUTS:
             found.append((name, value))
@@ -170,7 +208,7 @@ def branch_scales(
             first = bench.sites[index]
             out[index].append(
                 BranchScale(
-                    f"{branch.flag}={branch.value}",
+                    branch.here,
                     here,
                     there,
                     scale_span(scale) or span_of(first.scores),
@@ -191,38 +229,57 @@ def _differ_in_factors(one: Bench, other: Bench) -> bool:
 
 
 def branch_masks(branches: list[Branch], bench: Bench) -> list[tuple[BranchMask, ...]]:
-    """Compare what each site hides on both sides of every flag that is not about masks."""
+    """Compare what each site hides on both sides of every flag that is not about masks.
+
+    Without the mask of keys that a call gave, more is visible as it should be: there it counts only
+    that a causal mask comes back.
+    """
     out: list[list[BranchMask]] = [[] for _ in bench.sites]
     for branch in branches:
-        if len(branch.bench.sites) != len(bench.sites) or ON_MASKS.search(branch.flag.lower()):
+        left_out = branch.value is None
+        option = ON_MASKS.search(branch.flag.lower()) is not None and not left_out
+        if len(branch.bench.sites) != len(bench.sites) or option:
             continue
         for index, (one, other) in enumerate(zip(bench.sites, branch.bench.sites, strict=True)):
-            here = _levels(bench, one)
-            there = _levels(branch.bench, other)
-            if here is None or there is None or here.visible.shape != there.visible.shape:
-                continue
-            lost_there = ~here.visible & there.visible
-            lost_here = here.visible & ~there.visible
-            if bool(lost_there.any()):
-                lost, flag, places = lost_there, branch.label, (other, one)
-                benches = (branch.bench, bench)
-            elif bool(lost_here.any()):
-                lost, flag, places = lost_here, f"{branch.flag}={branch.value}", (one, other)
-                benches = (bench, branch.bench)
-            else:
-                continue
-            positions = here.group.keys[:, None, :] - here.group.queries[:, :, None]
-            known = bool((here.group.keys >= 0).all()) and bool((here.group.queries >= 0).all())
-            out[index].append(
-                BranchMask(
-                    flag,
-                    future=known and bool((positions[lost] > 0).all()),
-                    pairs=int(lost.sum((1, 2)).max()),
-                    span=span_of(places[0].all[0].context),
-                    other_span=_mask_span(benches[1], places[1].all[0]),
-                )
-            )
+            there, here = Side(branch.label, branch.bench, other), Side(branch.here, bench, one)
+            found = None if left_out else _lost(there, here)
+            found = found or _lost(here, there)
+            if found is not None and not (left_out and not found.future):
+                out[index].append(found)
     return [tuple(o) for o in out]
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One site with a flag in the state ``flag``."""
+
+    flag: str
+    bench: Bench
+    site: Site
+
+    @property
+    def fused(self) -> bool:
+        """Return whether attention is one call of torch here."""
+        return "lowered" in self.site.all[0].context.meta
+
+
+def _lost(one: Side, other: Side) -> BranchMask | None:
+    """Return what `one` leaves visible and `other` hides."""
+    here, there = _levels(one.bench, one.site), _levels(other.bench, other.site)
+    if here is None or there is None or here.visible.shape != there.visible.shape:
+        return None
+    lost = here.visible & ~there.visible
+    if not bool(lost.any()):
+        return None
+    first, second = (patterns_of(s.bench, s.site.all[0]) for s in (one, other))
+    return BranchMask(
+        one.flag,
+        future=bool(first) and set(first) <= set(UNMASKED) and set(second) == {Pattern.CAUSAL},
+        pairs=int(lost.sum((1, 2)).max()),
+        span=at_keyword(span_of(one.site.all[0].context)),
+        other_span=_mask_span(other.bench, other.site.all[0]),
+        apart=one.fused != other.fused,
+    )
 
 
 def _levels(bench: Bench, site: Site) -> Levels | None:

@@ -60,14 +60,35 @@ def measure_state(subject: Subject, bench: Bench) -> Fact[StateCheck]:
 
 
 def _owns_a_cache(subject: Subject, arguments: Arguments) -> bool:
-    """Return whether the module keeps tensors named as caches and is told where a chunk stands."""
+    """Return whether the module keeps tensors named as caches and is told where a chunk stands.
+
+    Whatever they are called: tensors that a call writes to are kept for the next one.
+    """
     if not isinstance(subject.module, nn.Module) or not arguments.places:
         return False
-    return any(
+    named = any(
         SURE.search(name.lower()) and isinstance(value, torch.Tensor)
         for part in subject.module.modules()
         for name, value in [*part._buffers.items(), *vars(part).items()]
     )
+    return named or _writes_to_itself(subject)
+
+
+def _writes_to_itself(subject: Subject) -> bool:
+    """Return whether a call changes a buffer with an axis of positions, and not only its statistics."""
+    module = fresh_module(subject)
+    if not isinstance(module, nn.Module):
+        return False
+    before = {n: b.clone() for n, b in module.named_buffers() if b.dim() > 2}
+    if not before:
+        return False
+    try:
+        with torch.no_grad(), subject.environment():
+            module(*subject.args, **subject.kwargs)
+    except Exception:  # user code: what cannot be called keeps nothing
+        return False
+    after = dict(module.named_buffers())
+    return any(n in after and not torch.equal(b, after[n]) for n, b in before.items())
 
 
 def _open(arguments: Arguments, why: str) -> Fact[CacheCheck]:

@@ -12,6 +12,7 @@ from mha_lint.facts.causal.intent import meant_causal, texts
 from mha_lint.facts.causal.offset import misalignments
 from mha_lint.facts.causal.patterns import Pattern
 from mha_lint.facts.causal.view import View
+from mha_lint.facts.causal.whole import faults_without_squares
 from mha_lint.facts.unsteady import unless_data_decides
 from mha_lint.model.causal_facts import CausalFault, Causality
 from mha_lint.model.contract import Contract
@@ -29,12 +30,17 @@ def _measured(bench: Bench, subject: Subject, contract: Contract) -> Fact[Causal
     view = View.of(bench)
     misaligned = tuple(misalignments(bench))
     patterns = tuple(_name(p) for p in view.patterns)
+    denied = contract.denies("causal") or contract.states("bidirectional")
     if not view.selves:
-        if misaligned:
-            return Known(Causality(patterns, misaligned=misaligned), "measured at the sites")
+        around = [] if denied else faults_without_squares(subject, bench, contract)
+        if misaligned or around:
+            found = Causality(
+                patterns, None, around[0].leak if around else None, tuple(around), misaligned
+            )
+            return Known(found, "measured at the sites")
         return NotApplicable("no site has as many keys as queries from the same positions")
     faults: list[CausalFault] = []
-    if not (contract.denies("causal") or contract.states("bidirectional")):
+    if not denied:
         meant = meant_causal(subject, bench, view.selves, contract)
         faults = faults_of(view, meant, texts(subject, bench, view.selves))
     leak, causal = view.whole()

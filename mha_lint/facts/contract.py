@@ -70,6 +70,14 @@ _HIDDEN_WORD_TEXT = re.compile(
 )
 
 
+_TILED_TEXT = re.compile(
+    r"head\w* [^.]{0,60}?(%|\bmod(ulo)?\b) *\w*|round[- ]robin|(keys|values|heads|\bK\b|\bV\b)[^.]{0,30}"
+    r"(are|is|get) tiled",
+    re.IGNORECASE,
+)
+"""Words of a docstring that gives each key/value head to every n-th query head."""
+
+
 def contract_of(subject: Subject) -> Contract:
     """Return the contract: what was stated, then flags, then what names and docstrings say."""
     found: list[ContractEntry] = []
@@ -170,6 +178,9 @@ def _said_by_text(subject: Subject) -> list[ContractEntry]:
         found.append(ContractEntry("causal", True, f'docstring: "{match.group()}"'))
     elif re.search(r"bi-?directional", text, re.IGNORECASE) and match is None:
         found.append(ContractEntry("bidirectional", True, "docstring: bidirectional"))
+    tiled = _TILED_TEXT.search(text)
+    if tiled is not None:
+        found.append(ContractEntry("gqa", "tiled", f'docstring: "{tiled.group()}"'))
     words = words_of(subject.name)
     named = _has(words, (("language", "model"), ("lm",)))
     if named and _predicts_its_own_tokens(subject.module):

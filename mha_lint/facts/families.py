@@ -6,6 +6,7 @@ import dataclasses
 
 from mha_lint.facts.bench import Bench
 from mha_lint.facts.cache import measure_cache, measure_state
+from mha_lint.facts.causal.directions import with_directions
 from mha_lint.facts.causality import measure_causality
 from mha_lint.facts.groups import measure_groups
 from mha_lint.facts.learning import measure_learning
@@ -13,6 +14,7 @@ from mha_lint.facts.masks.fit import measure_mask_fit
 from mha_lint.facts.masks.ignored import ignored_masks
 from mha_lint.facts.masks.masking import measure_masking
 from mha_lint.facts.masks.padding import measure_padding
+from mha_lint.facts.pairing import measure_pairing
 from mha_lint.facts.positions.absolute import measure_absolute
 from mha_lint.facts.positions.bias import measure_bias
 from mha_lint.facts.positions.rotary import measure_rotary
@@ -30,18 +32,20 @@ def with_families(
     subject: Subject, bench: Bench, site: Site, facts: SiteFacts, contract: Contract
 ) -> SiteFacts:
     """Return `facts` with what masks, positions, groups and numbers do at `site`."""
-    return dataclasses.replace(
+    found = dataclasses.replace(
         facts,
         masking=measure_masking(bench, site, guessed=_guessed(subject)),
         mask_fit=measure_mask_fit(subject, bench, site, contract),
         rotary=measure_rotary(bench, site),
         position_bias=measure_bias(bench, site),
         head_groups=measure_groups(bench, site),
+        pairing=measure_pairing(bench, site),
         stability=measure_stability(bench, site),
         returned=measure_returned(bench, site),
         rotation_loss=measure_rotation_loss(bench, site),
         contract=contract,
     )
+    return with_directions(subject, bench, site, found, contract)
 
 
 def with_subject_families(subject: Subject, bench: Bench, facts: SubjectFacts) -> SubjectFacts:

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.fx import Node
 
 from mha_lint.facts.bench import Bench
+from mha_lint.facts.positions.pairs import given_tables, vector_sources
 from mha_lint.sites.dependence import is_number, op, operands
 from mha_lint.sites.operand import Operand
 from mha_lint.sites.site import Site
@@ -56,6 +57,11 @@ def operand_gain(bench: Bench, operand: Operand) -> Gain:
         # Projections that are added up (of states and of positions) move one vector together.
         alone = [_response(bench, operand, {n: moved}) for n, moved in moves.items()]
         found = _constant(torch.cat(alone), found.why, near)
+    if found.value is None and (given := given_tables(bench, operand)):
+        # Cosines and sines that the caller passes: only as they are do they keep norms.
+        vectors = {_normed(bench, s.node) for s in vector_sources(bench, operand)}
+        held = {n: moved for n, moved in moves.items() if n in vectors}
+        found = _constant(_response(bench, operand, held, given), found.why, near)
     return found
 
 
@@ -76,10 +82,18 @@ def _normed(bench: Bench, node: Node) -> Node:
         node = users[0]
 
 
-def _response(bench: Bench, operand: Operand, moves: dict[Node, Tensor]) -> Tensor:
-    """Return the size of each feature vector's response to `moves`, the silent ones left out."""
-    base = bench.replay.base(operand.node)
-    (moved,) = bench.replay.run([operand.node], moves)
+def _response(
+    bench: Bench,
+    operand: Operand,
+    moves: dict[Node, Tensor],
+    given: dict[Node, Tensor] | None = None,
+) -> Tensor:
+    """Return the size of each feature vector's response to `moves`, the silent ones left out.
+
+    `given`: values of inputs that the way leads past.
+    """
+    (base,) = bench.replay.run([operand.node], given or {})
+    (moved,) = bench.replay.run([operand.node], {**(given or {}), **moves})
     response = (moved - base) / SMALL
     axes = operand.features
     energy = response.square().sum(axes) if axes else response.square()

@@ -50,8 +50,8 @@ def grouped(bench: Bench, site: Site) -> Grouped:
     assert site.q is not None and site.k is not None
     samples = _numbered(_arranged(bench, site, site.q, _samples(bench, site.q), queries=True))
     heads = _numbered(_arranged(bench, site, site.q, _heads(bench, site.q), queries=True))
-    queries = _arranged(bench, site, site.q, _positions(bench, site.q), queries=True)
-    keys = _arranged(bench, site, site.k, _positions(bench, site.k), queries=False)
+    queries = _arranged(bench, site, site.q, positions_in(bench, site.q), queries=True)
+    keys = _arranged(bench, site, site.k, positions_in(bench, site.k), queries=False)
     return Grouped(samples[:, 0], heads[:, 0], queries, keys)
 
 
@@ -70,7 +70,7 @@ def _samples(bench: Bench, operand: Operand) -> Tensor:
         return torch.zeros_like(bench.replay.base(operand.node)).long()
     heads = (*shared_head_axes(bench, operand), *input_head_axes(operand))
     axes = [a for a in source.data_axes if a not in operand.position_axes and a not in heads]
-    return _combined(traced.shape, traced.index, axes)
+    return combined(traced.shape, traced.index, axes)
 
 
 def _heads(bench: Bench, operand: Operand) -> Tensor:
@@ -80,17 +80,19 @@ def _heads(bench: Bench, operand: Operand) -> Tensor:
     return codes
 
 
-def _positions(bench: Bench, operand: Operand) -> Tensor:
+def positions_in(bench: Bench, operand: Operand) -> Tensor:
+    """Return, in the shape of `operand`, the position in its source of each element, -1 for none."""
     source, traced = operand.source, operand.trace
     if source is None or traced is None or not operand.position_axes:
         return torch.full_like(bench.replay.base(operand.node), -1).long()
     axes = sorted(operand.position_axes)
-    index = _combined(traced.shape, traced.index, axes)
+    index = combined(traced.shape, traced.index, axes)
     known = torch.stack([traced.index[a] >= 0 for a in axes]).all(0)
     return torch.where(known, index, -1)
 
 
-def _combined(shape: tuple[int, ...], index: tuple[Tensor, ...], axes: list[int]) -> Tensor:
+def combined(shape: tuple[int, ...], index: tuple[Tensor, ...], axes: list[int]) -> Tensor:
+    """Return the places along `axes`, of these sizes in `shape`, as one number."""
     out = torch.zeros_like(index[0])
     for a in axes:
         out = out * shape[a] + index[a].clamp(min=0)

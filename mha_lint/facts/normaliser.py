@@ -11,17 +11,13 @@ from torch.fx import Node
 from mha_lint.facts.bench import Bench
 from mha_lint.facts.gain import factor_nodes
 from mha_lint.facts.heads import input_head_axes, shared_head_axes
+from mha_lint.facts.later import LINEAR, RENORMALISED, later_normalisers, uneven_sums
 from mha_lint.facts.output import OutputPath
 from mha_lint.facts.unsteady import unless_data_decides
 from mha_lint.model.facts import Fact, Kind, Known, Normaliser, NotApplicable, Unknown
 from mha_lint.sites.dependence import is_number, op, operands, shape
 from mha_lint.sites.site import Site
 from mha_lint.sites.trace import HIDDEN, distinct, trace, varies_along
-
-LINEAR = 1e-9
-"""Relative: doubling the input of a linear map doubles its output to rounding."""
-RENORMALISED = 1e-3
-"""Relative: by how much a small constant (attn + eps, sum + eps) may disturb a renormalisation."""
 
 
 def axis_roles(bench: Bench, site: Site) -> dict[int, str]:
@@ -111,7 +107,7 @@ def measure_normaliser(bench: Bench, site: Site, path: OutputPath) -> Fact[Norma
     if "keys" in named and len(named) > 1 and _pooled_jointly(bench, first, path):
         return NotApplicable("one distribution over all pairs: both sides are pooled by it")
     function = _function(bench, first, native_axes, sums)
-    times, renormalised = _later(bench, first)
+    times, renormalised = later_normalisers(bench, first)
     if named and "keys" not in named and averages_its_share(bench, first):
         return NotApplicable(
             f"the softmax runs over {' and '.join(named)}, and a sum over the keys normalises the"
@@ -130,6 +126,7 @@ def measure_normaliser(bench: Bench, site: Site, path: OutputPath) -> Fact[Norma
             implicit=bool(found.weights.meta.get("implicit_dim")),
             renormalised=renormalised,
             plain=_is_plain(bench, first),
+            uneven=uneven_sums(bench, first),
             contracted_axis=f"axis {keys[0]}" if len(keys) == 1 else "the keys",
         ),
         f"the weights of one query sum to {_span(sums)}",
@@ -352,48 +349,3 @@ def _function(
         # Below one where the sum is not all that is divided by (a constant beside it, as a sink).
         return "sum" if bool((final < -1e-12).any()) else "simplex"
     return "sum" if bool((made < -1e-12).any()) else "other"
-
-
-def _weighs(bench: Bench, site: Site, node: Node) -> bool:
-    """Return whether `node` holds weights again: a softmax, or what is positive and sums to one."""
-    if op(node) in ("softmax", "log_softmax"):
-        return True
-    value = bench.replay.base(node)
-    if value.shape != bench.replay.base(site.normaliser.weights).shape or bool(
-        (value < -1e-12).any()
-    ):
-        return False
-    return any(bool(((value.sum(a) - 1).abs() < 1e-6).all()) for a in range(value.dim()))
-
-
-def _divides_by_sum(bench: Bench, node: Node) -> bool:
-    """Return whether `node` does not change when what it reads is doubled: mixed weights, say."""
-    once = bench.replay.base(node)
-    for one in operands(node):
-        if not is_number(bench.recording, one) or bench.replay.base(one).shape != once.shape:
-            continue
-        (twice,) = bench.replay.run([node], {one: 2 * bench.replay.base(one)})
-        if bool((twice - once).abs().max() < RENORMALISED * once.abs().max().clamp(min=1e-300)):
-            return True
-    return False
-
-
-def _later(bench: Bench, site: Site) -> tuple[int, bool]:
-    """Count normalisers: a later coupling that is no renormalisation and no linear map is another."""
-    times, renormalised = 1, False
-    cut: Node = site.normaliser.weights
-    for node in site.normaliser.later:
-        at = bench.replay.base(cut)
-        once = bench.replay.base(node)
-        (twice,) = bench.replay.run([node], {cut: 2 * at})
-        size = once.abs().max().clamp(min=1e-300)
-        if bool((twice - once).abs().max() < RENORMALISED * size) or _divides_by_sum(bench, node):
-            renormalised = True
-        elif not bool((twice - 2 * once).abs().max() < LINEAR * size) and _weighs(
-            bench, site, node
-        ):
-            times += 1
-        cut = node
-    if op(site.normaliser.weights) == "log_softmax":
-        return times, renormalised
-    return times, renormalised

@@ -14,6 +14,10 @@ from torch.fx import Node
 from mha_lint.capture import Replay
 from mha_lint.facts.bench import Bench
 from mha_lint.sites.site import Site
+from mha_lint.sites.trace import distinct
+
+SAME = 1e-13
+"""A change below this is rounding."""
 
 
 class NotArrangedError(Exception):
@@ -62,7 +66,7 @@ def _order(bench: Bench, site: Site) -> Order:
     if site.score is None or site.q is None or site.k is None or site.to_logits is None:
         raise NotArrangedError("the scores are no product of queries and keys")
     mixed = [a for a in site.group_axes if not site.to_logits.clean[a]]
-    if mixed or not site.to_weights.all_clean:
+    if mixed or not site.to_weights.all_clean or _mixed_later(bench, site):
         raise NotArrangedError("the heads are mixed between scores and weights")
     shape = tuple(bench.recording.values[site.scores].shape)
     order = (*site.group_axes, *site.row_axes, *site.key_axes)
@@ -83,6 +87,20 @@ def _order(bench: Bench, site: Site) -> Order:
             raise
         weights = logits
     return Order(natural, logits, weights)
+
+
+def _mixed_later(bench: Bench, site: Site) -> bool:
+    """Return whether one weight reaches those of several heads: by a mean that all of them get, say."""
+    found, replay = site.normaliser, bench.replay
+    if not found.later:
+        return False
+    at, before = replay.base(found.weights), replay.base(site.weights)
+    spot = int(at.nan_to_num().argmax())
+    moved_in = at.clone().reshape(-1)
+    moved_in[spot] *= 0.5
+    (after,) = replay.run([site.weights], {found.weights: moved_in.reshape(at.shape)})
+    changed = (after - before).abs() > SAME
+    return any(len(distinct(site.origin[a][changed])) > 1 for a in site.group_axes)
 
 
 def score_operands(site: Site, values: Values) -> tuple[Tensor, Tensor]:

@@ -44,6 +44,20 @@ def rates_of(subject: Subject) -> dict[str, float]:
     }
 
 
+def unnamed_rates(subject: Subject) -> dict[str, float]:
+    """Return arguments of the construction that may be rates by their values, not by their names."""
+    try:
+        own = set(inspect.signature(type(subject.module)).parameters)
+    except (TypeError, ValueError):
+        return {}
+    known = rates_of(subject)
+    return {
+        name: value
+        for name, value in subject.stated.items()
+        if name in own and name not in known and isinstance(value, float) and 0 < value < 0.5
+    }
+
+
 def is_for_attention(name: str) -> bool:
     """Return whether `name` says that the rate is that of the attention weights."""
     plain = _plain(name)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from mha_lint.facts.bench import Bench
+from mha_lint.facts.configured import configured
 from mha_lint.facts.gain import (
     CONSTANT,
     HALVES,
@@ -21,16 +22,23 @@ from mha_lint.facts.gain import (
     spread_of,
     weight_gain,
 )
-from mha_lint.facts.handed import handed_down
+from mha_lint.facts.handed import by_layer, configured_as_one, handed_down
 from mha_lint.facts.output import OutputPath
 from mha_lint.facts.places import span_of
 from mha_lint.facts.readings import NEAR, by_construction, is_right, matching, stated_as
+from mha_lint.facts.scale_designs import (
+    all_projected,
+    beside_rotation,
+    mapped_again,
+    own_kind,
+    scale_cancels,
+    score_terms,
+    values_are_keys,
+)
 from mha_lint.facts.unsteady import unless_data_decides
 from mha_lint.model.facts import Dims, Fact, Kind, Known, NotApplicable, Scale, ScaleFactor, Unknown
 from mha_lint.model.source import Span
-from mha_lint.sites.dependence import op
 from mha_lint.sites.site import Site
-from mha_lint.sites.source import Source
 from mha_lint.sites.trace import distinct
 
 FOLDED = 0.25
@@ -136,8 +144,8 @@ def measure_scale(
     at = dims.value
     if (
         at.num_heads == 1
-        and not _both_projected(site)
-        and (bench.recording.parameters or _values_are_keys(site))
+        and not all_projected(site)
+        and (bench.recording.parameters or values_are_keys(site))
     ):
         return NotApplicable(
             "one head without W_Q, W_K or W_V is Luong's attention, which has no scale"
@@ -145,13 +153,13 @@ def measure_scale(
     found = measure_gains(bench, site, path)
     if isinstance(found, str):
         return Unknown(f"the scale could not be measured: {found}")
-    if _mapped_again(bench, site, found.value):
+    if mapped_again(bench, site, found.value):
         return NotApplicable(
             "q is mapped once more, into a latent space: its first width sets the scale"
         )
-    if _scale_cancels(bench, site):
+    if scale_cancels(bench, site):
         return NotApplicable("the weights are divided by their sum, in which any scale cancels")
-    terms = 1 + _score_terms(bench, site)
+    terms = 1 + score_terms(bench, site)
     near = _rounding(bench, site)
     names = matching(found.value, at, terms, near)
     follows: bool | None = None
@@ -167,9 +175,12 @@ def measure_scale(
         if not names and not math.isclose(other[0].value, found.value, rel_tol=1e-6):
             names = _construction_names((found.value, stated), (other[0].value, other[2]))
             follows = bool(names) or follows
+    if not any(is_right(n, terms) for n in names):
+        # A rotation whose tables carry a factor (YaRN) lengthens q and k beside the scale.
+        names = beside_rotation(bench, site, found.value, at, terms) or names
     right = any(is_right(n, terms) for n in names)
     name = next((n for n in names if is_right(n, terms)), names[0] if names else None)
-    if not right and not math.isclose(found.value, 1, rel_tol=1e-3) and _own_kind(bench, site):
+    if not right and not math.isclose(found.value, 1, rel_tol=1e-3) and own_kind(bench, site):
         return Unknown(
             "the normaliser is no softmax, and which of the factors are its own is not known"
         )
@@ -193,9 +204,7 @@ def measure_scale(
             normalised=bool(found.normalised),
             normalised_operands=found.normalised,
             learned=found.learned,
-            stated=None
-            if right or name == "1"
-            else _stated(found, stated) or (None if names else handed_down(bench, site, value)),
+            stated=None if right else _deliberate(bench, site, found, at, stated, names),
             follows_size=follows,
             folded=folded,
             init_ratio=ratio,
@@ -206,25 +215,6 @@ def measure_scale(
         ),
         evidence,
     )
-
-
-def _scale_cancels(bench: Bench, site: Site) -> bool:
-    """Return whether twice the scores give the same weights."""
-    first = site.all[0]
-    if first.normaliser.element != "coupled":
-        return False
-    at, base = bench.replay.base(first.scores), bench.replay.base(first.weights)
-    (twice,) = bench.replay.run([first.weights], {first.scores: 2 * at})
-    return bool((twice - base).abs().nan_to_num().max() < 1e-3 * base.abs().nan_to_num().max())
-
-
-def _own_kind(bench: Bench, site: Site) -> bool:
-    """Return whether something else than exponentials normalises: sparsemax, powers, a plain sum."""
-    first = site.all[0]
-    if first.normaliser.element != "coupled":
-        return False
-    path = bench.dependence.between(first.scores, first.normaliser.weights)
-    return not any(op(n) in ("exp", "exp2", "softmax") for n in path)
 
 
 def _rounding(bench: Bench, site: Site) -> float:
@@ -243,53 +233,30 @@ def _construction_names(*sizes: tuple[float, Mapping[str, object]]) -> list[str]
     return sorted(common, key=lambda name: (found[0][name], name))
 
 
-def _mapped_again(bench: Bench, site: Site, value: float) -> bool:
-    """Return whether q went through a second map per head whose input width explains the scale.
-
-    Absorbed latent attention contracts with latents, but scales by the width of the heads. The
-    second map acts on heads that stand apart: it has one row for each head where the first has one
-    for each position.
-    """
-    source = site.q.source if site.q is not None else None
-    if source is None or source.kind != "projection" or source.reads is None:
-        return False
-    rows = _rows(bench, source)
-    behind = [s for s in bench.finder.sources.of(source.reads) if s.kind == "projection"]
-    found = bench.finder.sources.contraction(source.call)
-    own = bool(behind) and found is not None and bool(found.shared)  # one matrix for each head
-    served = any(rows > _rows(bench, s) and rows % _rows(bench, s) == 0 for s in behind)
-    return (own or served) and math.isclose(value, source.in_width**-0.5, rel_tol=1e-5)
-
-
-def _rows(bench: Bench, source: Source) -> int:
-    return int(bench.replay.base(source.node).numel()) // source.out_width
-
-
-def _stated(found: Measured, stated: Mapping[str, object]) -> str | None:
-    """Return the argument that sets the scale, or one of its factors (a temperature)."""
-    values = (found.value, *(f.factor for f in found.factors if f.on != "weights"))
-    names = (stated_as(value, stated) for value in values)
-    return next((name for name in names if name is not None), None)
-
-
-def _values_are_keys(site: Site) -> bool:
-    """Return whether keys and values are one raw tensor, as where two sequences are aligned."""
-    sources = [o.source for o in (site.k, site.v) if o is not None and o.source is not None]
-    raw = len(sources) == 2 and all(s.kind == "input" for s in sources)
-    return raw and sources[0].node is sources[1].node
-
-
-def _both_projected(site: Site) -> bool:
-    return all(
-        o is not None and o.source is not None and o.source.kind == "projection"
-        for o in (site.q, site.k, site.v)
+def _deliberate(
+    bench: Bench,
+    site: Site,
+    found: Measured,
+    at: Dims,
+    stated: Mapping[str, object],
+    names: list[str],
+) -> str | None:
+    """Return what the user or a configuration sets the scale by, where it is no other than that."""
+    if names[:1] == ["1"]:
+        return configured_as_one(bench, site)
+    return (
+        _stated(found, at, {**stated, **configured(bench, site)})
+        or by_layer(bench, site, found.value * at.head_dim**0.5)
+        or handed_down(bench, site, found.value, named=bool(names))
     )
 
 
-def _score_terms(bench: Bench, site: Site) -> int:
-    """Return how many further products of q or k with position terms are added to the scores."""
-    above = bench.dependence.ancestors([site.normaliser.logits])
-    return sum(1 for n in site.extra if n in above)
+def _stated(found: Measured, at: Dims, stated: Mapping[str, object]) -> str | None:
+    """Return the argument that sets the scale, or one of its factors (a temperature)."""
+    beside = found.value * at.head_dim**0.5
+    values = (found.value, beside, *(f.factor for f in found.factors if f.on != "weights"))
+    names = (stated_as(value, stated) for value in values)
+    return next((name for name in names if name is not None), None)
 
 
 def scale_span(scale: Fact[Scale]) -> Span | None:

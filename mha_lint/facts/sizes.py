@@ -18,7 +18,7 @@ from mha_lint.facts.scale import Measured, measure_gains
 from mha_lint.model.facts import Dims, Fact, Known, SizeFailure
 from mha_lint.model.source import Span
 from mha_lint.sites.dependence import op
-from mha_lint.targets.infer.vocabulary import Role
+from mha_lint.targets.infer.vocabulary import Role, role_of
 from mha_lint.targets.slots import BuildExpression
 from mha_lint.targets.subject import Subject
 
@@ -122,12 +122,13 @@ def ignored_head_count(
 ) -> SizeFailure | None:
     """Return the failure of code whose number of heads does not follow the argument that sets it.
 
-    Told only when the measured count differs from the argument and stays the same when the argument
-    alone is changed; branches with a share of the heads each do change.
+    Told only when the measured count differs from an argument that is called a number of heads, and
+    stays the same when that alone is changed; branches with a share of the heads each do change. Of an
+    argument that merely divides the width, as the side of a window may, the same proves nothing.
     """
     try:
         expression = BuildExpression(subject.build, subject.namespace)
-        slots = [s for s in expression.slots if s.role is Role.HEADS]
+        slots = [s for s in expression.slots if role_of(s.name) is Role.HEADS]
     except (SyntaxError, ValueError):
         return None
     known = [d.value for d in dims if isinstance(d, Known)]

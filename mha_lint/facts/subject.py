@@ -11,6 +11,7 @@ from mha_lint.facts.batch import measure_batch
 from mha_lint.facts.bench import Bench
 from mha_lint.facts.branches import Branch, branch_masks, branch_scales, branches_of
 from mha_lint.facts.callers import at_their_calls
+from mha_lint.facts.configured import passed_numbers
 from mha_lint.facts.contract import contract_of
 from mha_lint.facts.families import with_families, with_subject_families
 from mha_lint.facts.heads import measure_dims
@@ -84,8 +85,9 @@ def measure(subject: Subject, bench: Bench, *, branch: bool = False) -> Measurem
     branches = branches_of(subject) if bench.sites and not branch else []
     paths = [output_path(bench, s) for s in bench.sites]
     dims = [measure_dims(bench, s) for s in bench.sites]
+    numbers = subject.stated | passed_numbers(subject)
     scales = [
-        measure_scale(bench, s, d, p, scale_elsewhere(second, i), subject.stated)
+        measure_scale(bench, s, d, p, scale_elsewhere(second, i), numbers)
         for i, (s, d, p) in enumerate(zip(bench.sites, dims, paths, strict=True))
     ]
     if subject.how in ("built", "inferred"):

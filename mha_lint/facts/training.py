@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 from torch import nn
 from torch.fx import Node
@@ -26,6 +26,7 @@ from mha_lint.facts.rates import (
     off_by_default,
     rates_of,
     stored_at,
+    unnamed_rates,
     with_rates,
 )
 from mha_lint.model.facts import Fact, Known, NotApplicable, Unknown
@@ -60,12 +61,13 @@ def training_dropout(subject: Subject, bench: Bench) -> Fact[tuple[TrainingDropo
     found = list(_twice(trained, rates))
     if not any(_acts(n) for n in bench.dependence.live):  # what drops in eval mode is told as such
         found += _astray(subject, bench, trained, rates)
+        found += _mirrored(subject, bench)
     return Known(
         tuple(found), "recorded in training mode, with a rate of its own for each argument"
     )
 
 
-def _drops(module: nn.Module) -> bool:
+def _drops(module: nn.Module) -> TypeGuard[nn.modules.dropout._DropoutNd]:
     return isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0
 
 
@@ -229,6 +231,24 @@ def _astray(
                 RateFault.FIXED, subject, bench, name, rates, rate,
                 acting=_rate(node), span=_span(trained, node),
             )  # fmt: skip
+
+
+def _mirrored(subject: Subject, bench: Bench) -> Iterator[TrainingDropout]:
+    """Yield an argument, whatever its name, that is small and drops as much as it should keep."""
+    assert isinstance(subject.module, nn.Module)
+    layers = [float(m.p) for m in subject.module.modules() if _drops(m)]
+    for name, rate in unnamed_rates(subject).items():
+        if not any(abs(p - (1 - rate)) < SAME for p in layers):
+            continue
+        trained = _trained(subject, bench, {name: TRIED[0]})
+        if isinstance(trained, str) or name not in trained.rates:
+            continue
+        for node in trained.weights:
+            if abs(_rate(node) - (1 - TRIED[0])) < SAME:
+                yield _told(
+                    RateFault.KEPT, subject, bench, name, {name: rate}, TRIED[0],
+                    acting=_rate(node), span=_span(trained, node),
+                )  # fmt: skip
 
 
 def _rates_on_weights(trained: _Trained) -> list[tuple[Node, str]]:

@@ -42,7 +42,8 @@ class CausalFault:
     sees itself, and the first sees nothing: ``detail`` says what it gets then), "ahead" (every query
     sees ``count`` later keys), "unmasked" (one of several alike sites has no mask; ``label``: one
     that has), "lost" (a triangle is drawn and hides nothing), "open" (no mask hides anything),
-    "other" (the mask leaves later keys visible). ``site``: its number among the subject's sites.
+    "other" (the mask leaves later keys visible), "wrapped" (the end reaches round to the start).
+    ``site``: its number among the subject's sites.
     ``meant``: what says that the code is meant to be causal, "" where its own masks do.
     """
 

@@ -23,7 +23,13 @@ from mha_lint.model.numeric_facts import (
     Stability,
     TrainingDropout,
 )
-from mha_lint.model.position_facts import HeadGroups, PositionBias, RepeatedPositions, Rotary
+from mha_lint.model.position_facts import (
+    HeadGroups,
+    Pairing,
+    PositionBias,
+    RepeatedPositions,
+    Rotary,
+)
 from mha_lint.model.source import Span
 from mha_lint.model.subject_facts import BatchMixing as BatchMixing
 from mha_lint.model.subject_facts import SizeFailure as SizeFailure
@@ -120,7 +126,8 @@ class Normaliser:
     query's weights over the keys. ``times``: how often the weights are normalised in a row.
     ``renormalised``: a second normaliser only restores sums after masking or top-k. ``averaged``:
     without a softmax, a factor of 1/T_k takes the mean over the keys. ``plain``: but a factor and a
-    summand stand between scores and normaliser, but a factor between weights and V.
+    summand stand between scores and normaliser, but a factor between weights and V. ``uneven``: some
+    queries give their keys more than one in all, and others another sum.
     """
 
     function: str
@@ -134,6 +141,7 @@ class Normaliser:
     renormalised: bool = False
     averaged: bool = False
     plain: bool = True
+    uneven: bool = False
 
 
 class LayoutKind(enum.StrEnum):
@@ -279,10 +287,11 @@ class BranchScale:
 class BranchMask:
     """What a site hides on one side of a flag only.
 
-    ``flag``: the state in which the pairs stay visible ("flash=True"). ``future``: only later
-    positions are concerned, so that a causal mask was lost. ``pairs``: how many (query, key) pairs
-    of one head, at most. ``span``: where attention is computed without the mask; ``other_span``:
-    where it is masked.
+    ``flag``: the state in which the pairs stay visible ("flash=True", "pad_mask given"). ``future``:
+    the other side is causal, and here no later position is told from an earlier one. ``pairs``: how
+    many (query, key) pairs of one head, at most. ``span``: where attention is computed without the
+    mask; ``other_span``: where it is masked. ``apart``: one side is one call of torch and the other
+    is not, so that the flag chooses an implementation.
     """
 
     flag: str
@@ -290,6 +299,7 @@ class BranchMask:
     pairs: int
     span: Span | None
     other_span: Span | None
+    apart: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,6 +353,7 @@ class SiteFacts:
     rotary: Fact[Rotary] = _NOT_MEASURED
     position_bias: Fact[PositionBias] = _NOT_MEASURED
     head_groups: Fact[HeadGroups] = _NOT_MEASURED
+    pairing: Fact[Pairing] = _NOT_MEASURED
     stability: Fact[Stability] = _NOT_MEASURED
     returned: Fact[ReturnedWeights] = _NOT_MEASURED
     rotation_loss: Fact[RotationLoss] = _NOT_MEASURED

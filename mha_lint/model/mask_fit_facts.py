@@ -11,11 +11,12 @@ from mha_lint.model.source import Span
 class Inversion:
     """A mask that is read the wrong way round, or a triangle that shows the other side.
 
-    ``how``: "triangle" (only later positions are visible), "polarity", or "sites" (two sites read one
-    mask in opposite ways). ``mask``: how the reader knows it. ``reads``: what attention does where the
-    mask says yes, "keep" or "hide". ``signs``: what says that the other is meant, a sentence each;
-    ``certain``: one of them is more than a name or a comment. ``built``: the fault lies where the mask
-    is made, not where it is read. ``witness``: two runs, in words.
+    ``how``: "triangle" (only later positions are visible), "window" (all but a window is visible),
+    "polarity", or "sites" (two sites read one mask in opposite ways). ``mask``: how the reader knows
+    it. ``reads``: what attention does where the mask says yes, "keep" or "hide". ``signs``: what says
+    that the other is meant, a sentence each; ``certain``: one of them is more than a name or a comment.
+    ``built``: the fault lies where the mask is made, not where it is read. ``witness``: two runs, in
+    words.
     """
 
     how: str
@@ -37,7 +38,8 @@ class Misplaced:
     the heads), "positions", "source" (it speaks of another sequence than the keys), "halves" (two
     masks are joined so that nothing is hidden), "either" (a key is visible as soon as one of two masks
     allows it), "window" (a band on the wrong side of the query), "short" (a band that is not as long
-    as its size says). ``says``: a sentence with indices.
+    as its size says), "lopsided" (one that is shorter on one side), "beyond" (the first position
+    behind each sample's length is visible), "within" (the last one is hidden). ``says``: a sentence with indices.
     """
 
     kind: str
@@ -86,7 +88,8 @@ class PaddingLeak:
 
     ``known_by``: what shows that the code knows of padding. ``site``: the id of the first site that
     leaves padded keys visible. ``padded`` and ``reached``: (sample, position) that was moved and what
-    moved with it, in words. ``largest``: by how much.
+    moved with it, in words. ``largest``: by how much. ``zeroed``: padded positions were set to 0 ahead
+    of it, and it was their keys that were hidden to see what moves.
     """
 
     known_by: str
@@ -95,3 +98,4 @@ class PaddingLeak:
     padded: str
     reached: str
     largest: float
+    zeroed: bool = False

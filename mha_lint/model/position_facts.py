@@ -71,8 +71,9 @@ class RepeatedPositions:
     """Positions of one sequence that are told apart by nothing.
 
     ``fault``: "same" (all alike), "clamped" (the last ones), "wrapped" (they begin anew),
-    "repeated", or "batch" (they follow the sample). ``first``, ``second``: two positions that are
-    alike, ``count`` how many of ``length`` share theirs with an earlier one. ``what``: what stands
+    "restarted" (they do so in each part that the module cuts out), "repeated", or "batch" (they
+    follow the sample). ``first``, ``second``: two positions that are alike, ``count`` how many of
+    ``length`` share theirs with an earlier one. ``what``: what stands
     for the position ("the rotation", "the position embedding").
     """
 
@@ -144,7 +145,8 @@ class WrongShift:
     """A further product whose rows were moved, so that scores depend on other queries.
 
     ``query``, ``key``: a visible score; ``row``: the query whose product it holds. ``count`` of
-    ``visible`` scores of one head are so.
+    ``visible`` scores of one head are so. ``row`` is -1 where padding stands in its place, though
+    the query has a product for each key.
     """
 
     query: int
@@ -194,3 +196,21 @@ class HeadGroups:
     span: Span | None
     value_span: Span | None = None
     repeat: WrongRepeat | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pairing:
+    """Whether each value comes from the position of its key.
+
+    ``slot``: the first key of which that is not so, made from position ``key``, its value from
+    position ``value``. ``shift``: by how much all values are displaced, round the end, None where that
+    differs. ``moved``: which of the two is out of order, "k" or "v", and ``span`` where.
+    """
+
+    paired: bool
+    slot: int = 0
+    key: int = 0
+    value: int = 0
+    shift: int | None = None
+    moved: str = "v"
+    span: Span | None = None

@@ -23,8 +23,8 @@ _MANY = 4
 
 def target_header(target: TargetReport, view: View) -> list[Text]:
     """Return the header of a judged target."""
-    lossy = any(c.verdict == "mismatch" and not _is_exact(c) for c in target.crosscheck)
-    ok = Text("") if visible(target) or lossy else line(("ok", "green"))
+    differs = any(c.verdict == "mismatch" for c in target.crosscheck)
+    ok = Text("") if visible(target) or differs else line(("ok", "green"))
     elsewhere = [f for f in target.elsewhere if not f.suppressed]
     if elsewhere and not visible(target):
         ok = line((_elsewhere(elsewhere, target.path), "yellow"))
@@ -34,6 +34,7 @@ def target_header(target: TargetReport, view: View) -> list[Text]:
         return out + _pipeline(site, view) + _crosscheck(target, site, view) + _notes(target, view)
     out = _titled(line((target.target, "bold")), f"{len(target.sites)} attention sites", ok, view)
     flagged = {finding.site for finding in visible(target)}
+    flagged |= {check.site for check in target.crosscheck if check.verdict == "mismatch"}
     shown = [s for s in target.sites if s.id in flagged or view.verbose]
     if len(target.sites) <= _MANY:
         shown = list(target.sites)
@@ -100,11 +101,13 @@ def _pipeline(site: SiteReport, view: View) -> list[Text]:
 
 
 def _crosscheck(target: TargetReport, site: SiteReport, view: View, indent: int = 2) -> list[Text]:
+    told = any(finding.site == site.id for finding in visible(target))
+    shown = {"match"} if told else {"match", "mismatch", "skipped"}  # no finding tells of these
     return [
         text
         for check in target.crosscheck
         if check.site == site.id
-        and (check.verdict == "match" or view.verbose or not _is_exact(check))
+        and (check.verdict in shown or view.verbose or not _is_exact(check))
         for text in paragraph(
             crosscheck_sentence(check, view.verbose), view, indent=indent, hang=0, style="dim"
         )

@@ -71,7 +71,7 @@ def contraction_of(recording: Recording, node: Node) -> Contraction | None:
 
 def _tensors(recording: Recording, *candidates: Any) -> list[Node] | None:
     nodes = [c for c in candidates if isinstance(c, Node) and is_tensor(recording, c)]
-    return nodes if len(nodes) == len(candidates) else None
+    return nodes if len(nodes) == len(candidates) == 2 else None
 
 
 def _product(
@@ -127,7 +127,8 @@ def _added_product(recording: Recording, node: Node) -> Contraction | None:
 
 
 def _linear(recording: Recording, node: Node) -> Contraction | None:
-    return _product(recording, node, node.args[0], _arg(node, 1, "weight"), transposed=True)
+    data = _arg(node, 0, "input")
+    return _product(recording, node, data, _arg(node, 1, "weight"), transposed=True)
 
 
 def _arg(node: Node, index: int, name: str) -> Any:

@@ -83,7 +83,11 @@ class Dependence:
         value = self.recording.values.get(node)
         if not isinstance(value, torch.Tensor) or value.is_floating_point() or value.is_complex():
             return False
-        return self._on_data[node] and any(is_number(self.recording, n) for n in operands(node))
+        if not self._on_data[node]:
+            return False
+        whole = [n for n in operands(node) if not is_tensor(self.recording, n)]  # (values, places)
+        made_from = [*operands(node), *(m for n in whole for m in operands(n))]
+        return any(is_number(self.recording, n) for n in made_from)
 
     def on_data(self, node: Node) -> bool:
         """Return whether the value of `node` depends on an input of the call."""

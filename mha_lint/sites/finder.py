@@ -9,6 +9,7 @@ from mha_lint.capture import Replay
 from mha_lint.model.facts import Kind
 from mha_lint.sites.axes import axes_of, rows_by_data, rows_summed, single, varying
 from mha_lint.sites.contraction import Contraction
+from mha_lint.sites.cumulated import cumulated
 from mha_lint.sites.dependence import Dependence, is_tensor, op, operands
 from mha_lint.sites.grouping import group_heads
 from mha_lint.sites.lost import with_lost_values
@@ -78,6 +79,7 @@ class Finder:
             s for n, s in normalised.items() if n not in scores and not self._inside(s, normalised)
         ]
         kept += with_lost_values(self.dependence, self.sources, self.replay, self._site_at, kept)
+        kept += cumulated(self.dependence, self.sources, self.operands, self.replay, mixing, kept)
         kept.sort(key=lambda s: self.dependence.order[s.context])
         return group_heads(self.dependence, kept)
 

@@ -39,6 +39,12 @@ class Source:
     learned: bool = False
 
 
+def convolved(call: Node) -> tuple[object, object]:
+    """Return what a convolution reads and its weight, by place or by keyword."""
+    given = dict(zip(("input", "weight"), call.args, strict=False)) | call.kwargs
+    return given.get("input"), given.get("weight")
+
+
 class Sources:
     """Find the sources of any node of one recording."""
 
@@ -66,7 +72,7 @@ class Sources:
         """Return (data, weight) when `node` applies a learned linear map to data."""
         dep = self.dependence
         if op(node) in CONVOLUTIONS:
-            data, weight = node.args[0], node.args[1]
+            data, weight = convolved(node)
             if isinstance(data, Node) and isinstance(weight, Node) and dep.on_data(data):
                 return (data, weight) if dep.learned_only(weight) else None
             return None
@@ -179,7 +185,7 @@ class Sources:
         """Return the axis of `node` that all its convolutions read as channels, if it has any."""
         rank = len(shape(self.recording, node))
         readers = [u for u in self.dependence.users(node) if op(u) in CONVOLUTIONS]
-        axes = {rank - 1 - int(op(u)[4]) for u in readers if u.args and u.args[0] is node}
+        axes = {rank - 1 - int(op(u)[4]) for u in readers if convolved(u)[0] is node}
         return axes.pop() if len(axes) == 1 and min(axes) >= 0 else None
 
     def _projection(self, node: Node, data: Node, weight: Node) -> Source:

@@ -32,6 +32,7 @@ from mha_lint.targets.infer.search import Outcome, Search
 from mha_lint.targets.lively import livelier
 from mha_lint.targets.load import Loaded, load_file, load_module
 from mha_lint.targets.make import FileMaker, StageError
+from mha_lint.targets.masked import masked
 from mha_lint.targets.scan import scan_source
 from mha_lint.targets.session import describe
 from mha_lint.targets.shrink import is_heavy, shrunk
@@ -231,6 +232,8 @@ class _Opener:
             subject.recipe = dataclasses.replace(subject.recipe, how=how)
         if build is None and self.spec.build is None:
             subject = livelier(self.maker, subject)
+        if self.spec.call is None:
+            subject = masked(self.maker, subject)
         if self.spec.build is None and self.spec.call is None and is_heavy(subject):
             return shrunk(self.maker, subject)
         return subject

@@ -98,6 +98,9 @@ def gqa_head_mapping(facts: SiteFacts) -> Iterator[Violation]:
         yield _apart(facts, groups)
         return
     contract = facts.contract
+    said = contract.entry("gqa")
+    if said is not None and not said.stated and groups.order == said.value:
+        return  # its own text describes the order that it has
     expected = "tiled" if contract.states("gqa", "tiled") else "blocked"
     if groups.order == expected:
         return

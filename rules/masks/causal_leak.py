@@ -3,7 +3,9 @@
 What: Output i of a causal model may depend on positions 0 to i alone. Here it depends on a later one:
 the triangle of the mask is off by a step, one of several layers has no mask, a mask is drawn and
 hides nothing, or positions are mixed beside attention, by a pooling, a norm over time, a centred
-convolution or a recurrence from behind. A triangle that hides the query's own position as well
+convolution or a recurrence from behind, or the end of the sequence is rolled round to its start. Or the
+mask is there on one branch alone: it is lost once a padding mask is given, or weights are asked for.
+A triangle that hides the query's own position as well
 leaves the first query nothing to see.
 
 That code is meant to be causal is told by a mask of its own, or by ``--expect causal``. Where names
@@ -86,11 +88,13 @@ import re
 from collections.abc import Iterator
 
 from mha_lint.rule_api import (
+    BranchMask,
     CausalFault,
     Known,
     Label,
     LayoutKind,
     Severity,
+    SiteFacts,
     SubjectFacts,
     Violation,
     evidence_of,
@@ -113,18 +117,26 @@ HELP = {
     "open": "mask the scores before the softmax, or pass is_causal=True",
     "other": "hide every key behind the query's own position",
     "mixing": "let each position read itself and earlier ones only: shift, pad on the left, or cumulate",
+    "wrapped": "pad in front and drop what goes over the end, or hide the keys that wrapped around",
 }
 
 
 @subject_rule("MHA309", severity=Severity.ERROR, since="0.1")
 def causal_leak(facts: SubjectFacts) -> Iterator[Violation]:
     """Flag what lets a later position reach an earlier one."""
+    lost = dict.fromkeys(b for s in facts.sites for b in _lost_on_a_branch(s))
+    for branch in lost:
+        yield _on_branch(branch)
+    if lost and not isinstance(facts.causality, Known):
+        return
     causality = facts.causality.value
     for fault in causality.faults:
         if fault.kind == "mixing" and _scrambled(facts):
             continue  # heads that are split or merged wrongly mix positions, and are told as such
         if fault.kind == "unmasked" and _is_for_a_source(facts, fault):
             continue  # cross-attention that is not given its source: MHA112
+        if fault.meant and not fault.stated and any(b.span == fault.span for b in lost):
+            continue  # told already, and proven
         weak = bool(fault.meant) and not fault.stated
         leak = str(fault.leak) if fault.leak is not None else ""
         yield Violation(
@@ -138,6 +150,31 @@ def causal_leak(facts: SubjectFacts) -> Iterator[Violation]:
             severity=Severity.WARNING if weak else None,
             confirm=f"witness: {leak}" if leak else _identity(fault),
         )
+
+
+def _lost_on_a_branch(site: SiteFacts) -> list[BranchMask]:
+    """Return the states of flags that choose an implementation, or a padding mask, without the future."""
+    masks = site.branch_masks.value if isinstance(site.branch_masks, Known) else ()
+    return [b for b in masks if b.future and (b.apart or b.flag.endswith(" given"))]
+
+
+def _on_branch(branch: BranchMask) -> Violation:
+    masked = branch.other_span
+    apart = masked is not None and (branch.span is None or masked.line != branch.span.line)
+    return Violation(
+        f"with {branch.flag} no mask hides later positions, and on the other branch one does:"
+        f" {branch.pairs} more pairs of one head are visible",
+        at=branch.span,
+        here=f"sees all positions with {branch.flag}",
+        why="both branches should compute the same attention, and one of them reads the future",
+        help="pass the causal mask on this branch too, joined with the padding mask",
+        labels=(Label(masked, "masked here, on the other branch"),)
+        if apart and masked is not None
+        else (),
+        confirm=f"witness: recorded with {branch.flag} and without, the same pairs are visible here"
+        " and hidden there",
+        branch=branch.flag,
+    )
 
 
 def _message(fault: CausalFault) -> str:
@@ -165,6 +202,8 @@ def _message(fault: CausalFault) -> str:
                 "later positions get around the causal mask: here they join earlier ones, in the"
                 f" {fault.detail}{leak}"
             )
+        case "wrapped":
+            return f"the end of the sequence wraps around to its start{leak}"
     what = (
         "no mask hides later positions" if fault.kind == "open" else "later positions stay visible"
     )
@@ -188,6 +227,7 @@ def _here(fault: CausalFault) -> str:
         "mixing": "later positions come in",
         "open": "sees all positions",
         "other": "leaves later positions visible",
+        "wrapped": "the last positions come first",
     }[fault.kind]
 
 

@@ -3,6 +3,8 @@
 What: An argument that is a mask by its form and name is never read; or a mask is built in the call
 and not passed on; or the result of a fill is thrown away, as by masked_fill without the underscore
 that changes in place. A mask that only pools, or that another layer uses, is not ignored.
+Also reported: a flag that chooses between a fused call and spelled attention, one of which leaves a
+mask out.
 
 Why: The code looks as if padding or the future were hidden, and nothing is. Nobody notices, since
 the shapes fit and training still works.
@@ -68,9 +70,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mha_lint.rule_api import (
+    BranchMask,
     IgnoredMask,
+    Known,
     Label,
     Severity,
+    SiteFacts,
     SubjectFacts,
     Violation,
     evidence_of,
@@ -81,6 +86,23 @@ from mha_lint.rule_api import (
 @subject_rule("MHA307", severity=Severity.ERROR, since="0.1")
 def ignored_mask(facts: SubjectFacts) -> Iterator[Violation]:
     """Flag masks without any effect on attention."""
+    lost = dict.fromkeys(b for s in facts.sites for b in _lost_on_a_branch(s))
+    for branch in lost:
+        masked = branch.other_span
+        yield Violation(
+            f"with {branch.flag} a mask has no effect: {branch.pairs} pairs of one head are visible that"
+            " the other branch hides",
+            at=branch.span or facts.span,
+            here=f"attends without it with {branch.flag}",
+            why="both branches should compute the same attention",
+            help="pass the mask on this branch too",
+            labels=(Label(masked, "masked here, on the other branch"),) if masked else (),
+            confirm=f"witness: recorded with {branch.flag} and without, the same pairs are visible here"
+            " and hidden there",
+            branch=branch.flag,
+        )
+    if lost and not isinstance(facts.ignored_masks, Known):
+        return
     for mask in facts.ignored_masks.value:
         apart = mask.made is not None and (mask.span is None or mask.made.line != mask.span.line)
         yield Violation(
@@ -94,6 +116,12 @@ def ignored_mask(facts: SubjectFacts) -> Iterator[Violation]:
             severity=None if mask.named else Severity.WARNING,
             confirm=f"identity: in the recorded graph {_IDENTITY[mask.how]}",
         )
+
+
+def _lost_on_a_branch(site: SiteFacts) -> list[BranchMask]:
+    """Return the states of flags that choose an implementation in which a mask of padding is lost."""
+    masks = site.branch_masks.value if isinstance(site.branch_masks, Known) else ()
+    return [b for b in masks if b.apart and not b.future]
 
 
 _HERE = {

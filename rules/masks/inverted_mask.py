@@ -88,7 +88,13 @@ from mha_lint.rule_api import (
 def inverted_mask(facts: SiteFacts) -> Iterator[Violation]:
     """Flag masks that are read the wrong way round."""
     for one in facts.mask_fit.value.inverted:
-        yield _triangle(facts, one) if one.how == "triangle" else _polarity(facts, one)
+        match one.how:
+            case "triangle":
+                yield _triangle(facts, one)
+            case "window":
+                yield _window(facts, one)
+            case _:
+                yield _polarity(facts, one)
 
 
 def _triangle(facts: SiteFacts, one: Inversion) -> Violation:
@@ -105,6 +111,20 @@ def _triangle(facts: SiteFacts, one: Inversion) -> Violation:
         evidence=evidence_of(facts.mask_fit),
         labels=(Label(one.other, "read here" if one.built else "built here"),) if one.other else (),
         confirm=f"witness: {one.witness}" if one.witness else f"identity: {where}",
+    )
+
+
+def _window(facts: SiteFacts, one: Inversion) -> Violation:
+    judged = "" if one.certain else " (judged from names and comments)"
+    return Violation(
+        f"the window is read the other way round{judged}: {one.signs[0]}",
+        at=one.span or facts.info.at("mask", "scores"),
+        here="hides the window, and shows what lies outside of it",
+        why="what is near is what attention was to see, its own position first of all",
+        help="invert the mask: hide what lies outside of the window",
+        evidence=evidence_of(facts.mask_fit),
+        severity=None if one.certain else Severity.WARNING,
+        confirm=f"witness: {one.witness}" if one.witness else None,
     )
 
 

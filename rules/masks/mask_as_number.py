@@ -120,6 +120,8 @@ def _message(number: MaskNumber) -> str:
 def _here(number: MaskNumber) -> str:
     if number.how == "collapsed":
         return "True everywhere"
+    if number.how == "added" and number.made is not None and number.span == number.made:
+        return "made as numbers, which the attention adds to its scores"
     return "adds 1 to a score" if number.how == "added" else f"a score times {number.value:g}"
 
 

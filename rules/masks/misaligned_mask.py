@@ -81,6 +81,9 @@ _HERE = {
     "either": "shows a key as soon as one of the two masks allows it",
     "window": "shows the wrong side",
     "short": "ends a position too early or too late",
+    "lopsided": "ends a position too early on one side",
+    "beyond": "ends a position too late",
+    "within": "ends a position too early",
 }
 _HELP = {
     "queries": "mask[:, None, None, :] for (B, T_k) over scores (B, h, T_q, T_k)",
@@ -91,6 +94,9 @@ _HELP = {
     "either": "join what may be seen with &, what is hidden with |",
     "window": "keep 0 <= i - j < window, for query i and key j",
     "short": "keep 0 <= i - j < window, for query i and key j",
+    "lopsided": "keep (i - j).abs() <= reach, for query i and key j",
+    "beyond": "keep arange(T) < lengths, hide arange(T) >= lengths",
+    "within": "keep arange(T) < lengths; with a class token in front, arange(T + 1) <= lengths",
 }
 _WHAT = {
     "queries": "lies on the query axis",
@@ -102,6 +108,9 @@ _WHAT = {
     "either": "hides too little",
     "window": "lies on the wrong side of the query",
     "short": "does not hold what its size says",
+    "lopsided": "is shorter on one side",
+    "beyond": "ends one position too late",
+    "within": "ends one position too early",
 }
 
 

@@ -79,13 +79,15 @@ def padding_leak(facts: SubjectFacts) -> Iterator[Violation]:
     found = facts.padding.value
     if found is None:
         return
+    act = "hiding the key of" if found.zeroed else "moving"
+    leak = f"{act} {found.padded}, which is padded, moves {found.reached}"
+    zeroed = " (it is set to 0 before, and a key of 0 has a weight as well)" if found.zeroed else ""
     yield Violation(
-        f"padding is not hidden here: moving {found.padded}, which is padded, moves {found.reached}"
-        f" ({found.known_by})",
+        f"padding is not hidden here: {leak}{zeroed} ({found.known_by})",
         at=found.span or facts.span,
         here="attends to padded keys",
         why="a result must not depend on how long the other samples of the batch are",
         help="hide padded keys: attn_mask=real[:, None, None, :], or key_padding_mask=~real",
         evidence=evidence_of(facts.padding),
-        confirm=f"witness: moving {found.padded} moves {found.reached} by {found.largest:.1g}",
+        confirm=f"witness: {act} {found.padded} moves {found.reached} by {found.largest:.1g}",
     )

@@ -35,7 +35,7 @@ class MultiHeadAttention(nn.Module):
         k = self.split(self.key(x))
         v = self.split(self.value(x))
         scores = q @ k.transpose(-2, -1) / self.head_dim**0.5
-        weights = scores.softmax(dim=-1).mean(dim=1, keepdim=True)
+        weights = scores.softmax(dim=-1).square()
         context = weights @ v
         return self.output(context.transpose(1, 2).flatten(2))
 ```

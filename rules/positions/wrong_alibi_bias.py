@@ -108,7 +108,7 @@ def wrong_alibi_bias(facts: SiteFacts) -> Iterator[Violation]:
     yield Violation(
         f"{_MESSAGES[found.fault]}: {found.example}",
         at=found.span or facts.info.at("scores"),
-        here="is added to the scores",
+        here="the bias comes from here",
         why="keys are preferred by something else than how near they are",
         help=_HELP.get(found.fault, f"the slopes are {_listed(found.due)}"),
         evidence=(*_slopes(found), *evidence_of(facts.position_bias)),

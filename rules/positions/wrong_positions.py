@@ -5,6 +5,8 @@ same for all tokens; or they run over the batch, so that each sample gets one po
 is added to equal tokens before the first attention, and on the angles of a rotary embedding. Numbers
 that are passed in as an argument (packed documents) are the caller's, and are not judged; equal
 blocks and whole periods (frames, grids) and a first token without a position are taken as meant.
+Parts that the module itself cuts out of one sequence (pages) are none of these where attention spans
+them all.
 
 Why: Tokens at positions that are alike look alike: the model cannot tell their order. A table that is
 too short should fail loudly rather than reuse its last row.
@@ -75,6 +77,9 @@ from mha_lint.rule_api import (
     subject_rule,
 )
 
+_EITHER = ("same", "restarted")
+"""Faults that are none where attention itself tells positions apart."""
+
 
 @subject_rule("MHA508", severity=Severity.WARNING, since="0.1")
 def wrong_positions(facts: SubjectFacts) -> Iterator[Violation]:
@@ -85,7 +90,7 @@ def wrong_positions(facts: SubjectFacts) -> Iterator[Violation]:
     for found in dict.fromkeys((*added, *turned)):
         if found is None or (found.fault == "batch" and _mixes(facts)):
             continue
-        if found in added and found.fault == "same" and _placed_otherwise(facts):
+        if found in added and found.fault in _EITHER and _placed_otherwise(facts):
             continue
         yield Violation(
             _message(found),
@@ -123,7 +128,7 @@ def _message(found: RepeatedPositions) -> str:
             return f"{found.what} is the same at all {found.length} positions"
         case "clamped":
             return f"{found.what} is the same for the last positions: {pair} of {found.length} are alike"
-        case "wrapped":
+        case "wrapped" | "restarted":
             return f"{found.what} begins anew within a sequence: positions {pair} are alike"
         case "batch":
             return (

@@ -4,7 +4,8 @@ What: Transformer-XL and others compute the product of each query with all relat
 shift the rows into place by padding and reshaping. The trick of Transformer-XL is right up to the
 query's own place only: behind it, it fills in the next query's row, which a causal mask hides. Here
 such elements are visible. It is measured: each visible score must hold products of its own query or
-its own key only.
+its own key only. With the padding behind the products instead of in front, each score gets that of
+its neighbour, and the query's own place gets none.
 
 Why: In a bidirectional encoder the score of query i and a later key j then depends on query i + 1,
 with the relative position of quite another pair. Nothing crashes, and the model trains.
@@ -79,6 +80,19 @@ def wrong_relative_shift(facts: SiteFacts) -> Iterator[Violation]:
     """Flag visible scores that hold a shifted product of another query."""
     found = facts.position_bias.value.shift
     if found is None:
+        return
+    if found.row < 0:
+        yield Violation(
+            f"the relative shift is off by one: the score of query {found.query} and key {found.key}"
+            " holds padding",
+            at=found.span or facts.info.at("scores"),
+            here="the padding joins the products here",
+            why=f"{found.count} of {found.visible} visible scores of one head have no relative"
+            " product, and all others that of their neighbour",
+            help="put the column of zeros in front: F.pad(x, (1, 0))",
+            evidence=evidence_of(facts.position_bias),
+            confirm=f"witness: no relative product moves score ({found.query}, {found.key})",
+        )
         return
     yield Violation(
         f"the relative shift mixes rows: the score of query {found.query} and key {found.key} holds"

@@ -5,7 +5,8 @@ names the quantity that it is at every size tried: d_model, the number of heads,
 head_dim itself, a root the wrong way up, the right scale twice (by hand, and again inside
 F.scaled_dot_product_attention), or a constant. A scale that the caller passes in, a learned one,
 and normalised q and k are not judged. Also reported: two branches of one module that scale
-differently. muP divides by head_dim on purpose: say `--expect scale=mup`.
+differently, unless the flag between them is named for that. muP divides by head_dim on purpose: say
+`--expect scale=mup`.
 
 Why: Too small a scale makes every row nearly uniform, too large a one makes it one-hot; both change
 with the configuration, so that a model tuned at one size fails at another.
@@ -84,6 +85,7 @@ References:
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 
 from mha_lint.rule_api import (
@@ -100,6 +102,9 @@ from mha_lint.rule_api import (
     site_rule,
 )
 
+MEANT = re.compile(r"scal|mup|temperature")
+"""Flags that are there to change the scale."""
+
 
 @site_rule("MHA202", severity=Severity.ERROR, since="0.1")
 def wrong_scale(facts: SiteFacts) -> Iterator[Violation]:
@@ -112,7 +117,8 @@ def wrong_scale(facts: SiteFacts) -> Iterator[Violation]:
     if not _allowed(scale) and not _averaged(facts):
         yield _wrong(facts, scale)
     for branch in facts.branch_scales.value:
-        if not math.isclose(branch.here, branch.other, rel_tol=1e-3):
+        differ = not math.isclose(branch.here, branch.other, rel_tol=1e-3)
+        if differ and not MEANT.search(branch.flag.lower()):
             yield _disagreement(branch, scale, evidence_of(facts.branch_scales))
 
 

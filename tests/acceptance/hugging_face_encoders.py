@@ -187,12 +187,7 @@ CASES = (
     Case("xlm", WORDS, EAGER),
     Case("squeezebert", WORDS, EAGER),
     Case("convbert", WORDS, EAGER),
-    Case(
-        "luke",
-        f"{WORDS}, **entities()",
-        EAGER,
-        todo="MHA901: scores put together from several products are taken for sinks",
-    ),
+    Case("luke", f"{WORDS}, **entities()", EAGER),
     Case("reformer", CHUNKS, EAGER),
     Case("perceiver", "torch.randn(3, 7, 36)", EAGER),
 )

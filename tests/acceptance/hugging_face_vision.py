@@ -222,7 +222,6 @@ CASES = (
         "qwen2_vl_vision",
         "torch.randn(7, 48), torch.tensor([0, 3, 7]), [t[0] for t in rotary(16, 7)]",
         EAGER,
-        todo="fresh integers are no ascending lengths",
     ),
     Case("idefics2_resampler", "torch.randn(2, 5, 48), torch.randn(2, 7, 48)", SDPA),
     Case("lxmert", f"{STATES}, None, torch.randn(2, 5, 48), None", EAGER),

@@ -1,8 +1,9 @@
-"""Rewrites fixtures such that their faults stay on their lines, and nothing else stays the same.
+"""Rewrites fixtures such that their faults stay on their lines, and as little else as possible.
 
-``renamed`` gives every name of the file's own another one; ``own_layers`` replaces nn.Linear by a
-layer written by hand; ``in_a_model`` puts the module behind a layer, a norm and a residual, as in
-the second block of a model. What is measured must come out as before.
+``renamed`` gives every name of the file's own another one, but for those by which a caller hands on
+a cache; ``own_layers`` replaces nn.Linear by a layer written by hand; ``in_a_model`` puts the module
+behind a layer, a norm and a residual, as in the second block of a model. What is measured must come
+out as before.
 """
 
 from __future__ import annotations
@@ -27,12 +28,19 @@ _TORCH = {
     "src_key_padding_mask", "tgt_key_padding_mask", "memory_key_padding_mask", "value", "diagonal",
 }  # fmt: skip
 """Names that torch has given a meaning: as an attribute, or as a keyword."""
+_PROTOCOL = re.compile(r"past|cache|^mems$|^state$|^start_pos$|^input_pos$|^position_ids$", re.I)
+"""Names of arguments of ``forward``, and of classes, that hold what was computed before: nothing else
+tells a caller that they are to be passed on from call to call."""
+_NAMING = {"register_buffer": 0, "register_parameter": 0, "add_module": 0, "register_module": 0}
+_NAMING |= {"setattr": 1, "getattr": 1, "hasattr": 1, "delattr": 1}
+"""Functions that take the name of an attribute as a string, and its place among their arguments."""
 
 _LAYER = """
 
 class _Dense(torch.nn.Module):
     def __init__(self, in_features, out_features, bias=True):
         super().__init__()
+        self.in_features, self.out_features = in_features, out_features
         kernel = torch.randn(in_features, out_features) / in_features**0.5
         self.kernel = torch.nn.Parameter(kernel)
         self.offset = torch.nn.Parameter(torch.zeros(out_features)) if bias else None
@@ -72,14 +80,30 @@ class Text:
 
 def renamed(text: Text) -> Text | None:
     """Return `text` with ``z0``, ``z1``... for all names that the file makes itself."""
+    tree = ast.parse(text.source)
+    kept = _KEPT | _TORCH | _protocol(tree)
     own = {
         name
-        for node in ast.walk(ast.parse(text.source))
+        for node in ast.walk(tree)
         for name in _made(node)
-        if name not in _KEPT | _TORCH and not name.startswith("__") and not hasattr(builtins, name)
+        if name not in kept and not name.startswith("__") and not hasattr(builtins, name)
     }
     table = {name: f"z{i}" for i, name in enumerate(sorted(own))}
-    return Text(*(_replaced(part, table) for part in (text.source, text.build, text.call)))
+    strings = [c for node in ast.walk(tree) if (c := _attribute_named(node)) is not None]
+    named = {(c.lineno, c.col_offset): str(c.value) for c in strings}
+    build, call = _replaced(text.build, table, {}), _replaced(text.call, table, {})
+    return Text(_replaced(text.source, table, named), build, call)
+
+
+def _protocol(tree: ast.Module) -> set[str]:
+    """Return the names by which a cache is handed from one call to the next."""
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and node.name == "forward":
+            names |= {a.arg for a in (*node.args.args, *node.args.kwonlyargs)}
+        elif isinstance(node, ast.ClassDef):
+            names.add(node.name)
+    return {name for name in names if _PROTOCOL.search(name)}
 
 
 def _made(node: ast.AST) -> list[str]:
@@ -91,17 +115,31 @@ def _made(node: ast.AST) -> list[str]:
         return [node.id]
     if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
         return [node.attr]
-    return []
+    named = _attribute_named(node)
+    return [] if named is None else [str(named.value)]
 
 
-def _replaced(source: str, table: dict[str, str]) -> str:
+def _attribute_named(node: ast.AST) -> ast.Constant | None:
+    """Return the string by which a call names an attribute, as register_buffer("cos", ...) does."""
+    if not isinstance(node, ast.Call):
+        return None
+    function = node.func
+    called = getattr(function, "attr", getattr(function, "id", ""))
+    place = _NAMING.get(called)
+    found = node.args[place] if place is not None and place < len(node.args) else None
+    return found if isinstance(found, ast.Constant) and isinstance(found.value, str) else None
+
+
+def _replaced(source: str, table: dict[str, str], named: dict[tuple[int, int], str]) -> str:
+    """Return `source` with other names; `named`: where strings stand that are names, too."""
     lines = source.split("\n")
     for token in reversed(list(tokenize.generate_tokens(io.StringIO(source).readline))):
-        if token.type == tokenize.NAME and token.string in table:
+        name = token.string if token.type == tokenize.NAME else named.get(token.start)
+        if name in table:
             row, column = token.start
-            line = lines[row - 1]
-            rest = line[column + len(token.string) :]
-            lines[row - 1] = line[:column] + table[token.string] + rest
+            line, new = lines[row - 1], table[name]
+            new = new if token.type == tokenize.NAME else f'"{new}"'
+            lines[row - 1] = line[:column] + new + line[column + len(token.string) :]
     return "\n".join(lines)
 
 
@@ -115,9 +153,12 @@ def own_layers(text: Text) -> Text | None:
 
 
 def in_a_model(text: Text) -> Text | None:
-    """Return `text` with its module inside of a model; None unless it takes one (B, T, C) input."""
+    """Return `text` with its module inside of a model; None unless it takes one (B, T, C) input.
+
+    The model has no argument for a cache: what takes one stays outside as well.
+    """
     call = re.fullmatch(r"torch\.randn\(\d+, \d+, (\d+)\)", text.call)
-    if call is None or not re.match(r"[A-Z]\w*\(", text.build):
+    if call is None or not re.match(r"[A-Z]\w*\(", text.build) or _protocol(ast.parse(text.source)):
         return None
     source = _with_torch(text.source) + _MODEL.format(build=text.build)
     return Text(source, f"_Model({call[1]})", text.call)

@@ -18,6 +18,7 @@ from tests.acceptance import (
     hugging_face_decoders,
     hugging_face_departures,
     hugging_face_encoders,
+    hugging_face_more,
     hugging_face_pairs,
     hugging_face_vision,
     torch_own,
@@ -31,6 +32,7 @@ FILES = (
     hugging_face_pairs,
     hugging_face_vision,
     hugging_face_audio,
+    hugging_face_more,
 )
 HERE = Path(__file__).resolve().parent
 

@@ -30,14 +30,38 @@ def test_outputs_of_other_shape_are_reported() -> None:
 
 
 def test_a_module_that_fails_on_other_inputs_is_reported() -> None:
-    def forward(x: Any, n: Any) -> Any:
-        if int(n[0]) != 0:
-            raise ValueError("lengths must start at 0")
+    def forward(x: Any) -> Any:
+        if x[0] != 7:
+            raise ValueError("the first must be 7")
         return x * 2
 
-    found = record(forward, (torch.randn(3), torch.arange(9)), {}).faithful
+    found = record(forward, (torch.arange(7, 16) / 1.0,), {}).faithful
     assert not found.ok
-    assert found.why == ("the module fails on other inputs: ValueError: lengths must start at 0")
+    assert found.why == ("the module fails on other inputs: ValueError: the first must be 7")
+
+
+def test_integers_that_fit_no_other_way_are_kept() -> None:
+    def forward(x: Any, ends: Any) -> Any:
+        return torch.cat([p.softmax(0) for p in x.split(ends.diff().tolist())])
+
+    def baked(x: Any, ends: Any) -> Any:
+        return forward(x, ends) * float(x[0])
+
+    given = torch.randn(9), torch.tensor([0, 2, 5, 9])
+    found = record(forward, given, {}).faithful
+    assert found.ok
+    assert found.why == (
+        "replay and module agree on fresh inputs, integers as recorded: it fails on other ones"
+    )
+    assert not record(baked, given, {}).faithful.ok
+
+
+def test_what_a_failed_run_wrote_is_undone() -> None:
+    ends = torch.tensor([0, 2, 5, 9])
+    record(lambda x: x.split(ends.diff().tolist())[0] * 2, (torch.randn(9),), {})
+    lengths = torch.tensor([0, 2, 5, 9])
+    record(lambda x, e: x.split(e.diff().tolist())[0] * 2, (torch.randn(9), lengths), {})
+    assert lengths.tolist() == [0, 2, 5, 9]
 
 
 def test_control_flow_on_data_is_found() -> None:

@@ -64,6 +64,21 @@ def test_a_wrong_module(
     assert loud == {code}
 
 
+UNEVEN = (
+    "scores.softmax(dim=-1)",
+    "scores.softmax(dim=-1)\n        weights = weights / weights.amax(-1, keepdim=True)",
+)
+
+
+def test_sums_other_than_one_are_told_where_nothing_else_is(judged: Edit) -> None:
+    (finding,) = judged(UNEVEN).findings
+    assert (finding.code, finding.severity, finding.site) == ("MHA901", Severity.WARNING, None)
+    assert "MHA.0: the weights of one query sum to " in finding.message
+    assert finding.message.endswith(", not to 1")
+    found = judged(UNEVEN, ("math.sqrt(self.d_k)", "math.sqrt(C)")).findings
+    assert [f.code for f in found] == ["MHA202"]
+
+
 def test_how_it_was_built_is_told_unless_it_was_stated(checked: Check) -> None:
     inferred = only(checked("a.py::MHA", files={"a.py": PLAIN}))
     assert inferred.notes == (

@@ -48,3 +48,27 @@ def test_an_infinite_constant_that_would_drown_everything_is_finite() -> None:
     held = bench.recording.graph.find_nodes(op="get_attr")
     (fill,) = [n for n in held if bench.recording.values[n].numel() == 1]
     assert (bench.recording.values[fill], bench.replay.base(fill)) == (-torch.inf, -INSTEAD)
+
+
+class Experts(nn.Module):
+    """Each expert gets the tokens routed to it: with other weights they are other ones."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v, self.route = (nn.Linear(6, 6) for _ in range(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = (self.q(x) @ self.k(x).mT / 6**0.5).softmax(-1) @ self.v(x)
+        flat = y.flatten(0, 1)
+        chosen = self.route(flat).topk(1, -1).indices[:, 0]
+        sums = [flat[(chosen == e).nonzero()[:, 0]].sum(0) for e in range(6)]
+        return torch.stack(sums)
+
+
+def test_where_the_data_decides_sizes_it_is_measured_on_as_recorded() -> None:
+    torch.manual_seed(3)
+    given = torch.randn(2, 5, 6)
+    bench = Bench.of(record(Experts(), (given,), {}))
+    assert len(bench.sites) == 1
+    (x,) = bench.recording.placeholders
+    assert torch.equal(bench.replay.base(x).float(), given)

@@ -136,3 +136,47 @@ def test_a_flag_about_masks_is_an_option(measured: Measure, known: Known) -> Non
     )
     found = known(case.site.branch_masks)
     assert [f.flag for f in found] == ["give_weights=True"]
+
+
+GIVEN = (
+    FUSED.replace("give_weights=False", "pad=None")
+    .replace(
+        "        if self.fast and not give_weights:\n"
+        "            y = F.scaled_dot_product_attention(q, k, v, is_causal=True)\n"
+        "            return self.out(y.transpose(1, 2).flatten(2))\n",
+        "        hidden = torch.zeros(t, t).bool()\n"
+        "        hidden = torch.ones(t, t).triu(1).bool() if pad is None else pad[:, None, None, :]\n",
+    )
+    .replace("torch.ones(t, t).triu(1).bool(), -1e9", "hidden, -1e9")
+)
+PAD = "torch.randn(2, 5, 24), pad=torch.arange(5)[None] >= torch.tensor([[5], [3]])"
+
+
+def test_a_triangle_that_padding_replaces(measured: Measure, known: Known) -> None:
+    case = measured(text=GIVEN, call=PAD)
+    (branch,) = [b for b in case.measured.branches if b.value is None]
+    assert (branch.label, branch.here) == ("pad=None", "pad given")
+    (found,) = known(case.site.branch_masks)
+    assert (found.flag, found.future, found.apart) == ("pad given", True, False)
+    assert case.marked(found.span) == "weights @ v"
+
+
+def test_padding_that_joins_the_triangle(measured: Measure, known: Known) -> None:
+    edit = (
+        "torch.ones(t, t).triu(1).bool() if pad is None else pad[:, None, None, :]",
+        "torch.ones(t, t).triu(1).bool() | (hidden if pad is None else pad[:, None, None, :])",
+    )
+    assert known(measured(edit, text=GIVEN, call=PAD).site.branch_masks) == ()
+
+
+def test_a_prefix_that_may_be_given_is_no_padding(measured: Measure, known: Known) -> None:
+    edit = (
+        "pad[:, None, None, :]",
+        "torch.ones(t, t).triu(1).bool() & ~pad[:, None, None, :]",
+    )
+    assert known(measured(edit, text=GIVEN, call=PAD).site.branch_masks) == ()
+
+
+def test_one_call_of_torch_beside_a_spelled_one(measured: Measure, known: Known) -> None:
+    case = measured((", is_causal=True", ""), text=FUSED)
+    assert [b.apart for b in known(case.site.branch_masks)] == [True, True]

@@ -151,3 +151,21 @@ def test_the_form_of_an_entry() -> None:
     assert said_by_name("gpt_step", "function name") == [
         ContractEntry("causal", True, "function name gpt_step")
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("Query head i uses key/value head i % kv_heads.", True),
+        ("Keys and values are tiled over the query heads.", True),
+        ("Heads are shared round robin.", True),
+        ("Tiled kernels are not used here; 10 % of the heads are dropped later.", False),
+        ("Each key head serves its neighbours.", False),
+    ],
+)
+def test_an_order_of_shared_heads_by_its_docstring(
+    text: str, found: bool, measured: Measure
+) -> None:
+    case = measured(("    def __init__", f'    """{text}"""\n\n    def __init__'))
+    said = case.facts.contract.entry("gqa")
+    assert (said is not None and said.value == "tiled" and not said.stated) == found

@@ -203,3 +203,19 @@ def test_a_rotation_by_a_table_in_a_half_type_has_one_gain(measured: Measure, kn
     gain = operand_gain(case.bench, site.q)
     assert gain.value == pytest.approx(1, rel=2e-3)
     assert known(case.site.scale).right
+
+
+def test_of_an_operand_rotated_by_tables_that_are_given(measured: Measure) -> None:
+    for turned, gain in (("cos, sin", 1.0), ("1.5 * cos, 1.5 * sin", 1.5)):
+        case = measured(
+            ("def forward(self, x):", "def forward(self, x, cos, sin):"),
+            ("        scores = q @",
+             f"        c, s = {turned}\n"
+             "        q = q * c + torch.cat((-q[..., 3:], q[..., :3]), -1) * s\n"
+             "        scores = q @"),
+            call="torch.randn(2, 5, 24), *(f(torch.arange(5.0)[:, None] * torch.ones(6))"
+            " for f in (torch.cos, torch.sin))",
+        )  # fmt: skip
+        (site,) = case.bench.sites
+        assert site.q is not None
+        assert operand_gain(case.bench, site.q).value == pytest.approx(gain, rel=1e-5)

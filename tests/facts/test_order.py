@@ -65,6 +65,16 @@ def test_mixed_heads_have_no_order(measured: Measure) -> None:
         order_of(bench, bench.sites[0])
 
 
+def test_what_all_heads_get_alike_has_no_order(measured: Measure) -> None:
+    mean = "weights.mean(1, keepdim=True).expand_as(weights)"
+    bench = measured(("weights @ v", f"{mean} @ v")).bench
+    with pytest.raises(NotArrangedError, match="heads are mixed"):
+        order_of(bench, bench.sites[0])
+    renormalised = "(weights.tril() / weights.tril().sum(-1, keepdim=True)) @ v"
+    bench = measured(("weights @ v", renormalised)).bench
+    assert order_of(bench, bench.sites[0]).weights.shape == (8, 5, 5)
+
+
 def test_additive_scores_have_no_operands(measured: Measure) -> None:
     text = """\
 class Additive(nn.Module):

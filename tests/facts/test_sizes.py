@@ -123,6 +123,16 @@ def test_a_head_count_that_is_not_heeded(measured: Measure, known: Known) -> Non
     assert found.detail.startswith("the code splits into 4 heads, and into 4 with num_heads=")
 
 
+def test_what_divides_the_width_may_be_no_head_count(measured: Measure, known: Known) -> None:
+    case = measured(
+        ("def __init__(self, d_model, num_heads)", "def __init__(self, d_model, side)"),
+        ("self.h = num_heads", "self.h = d_model // 6"),
+        ("self.d_k = d_model // num_heads", "self.d_k = 6 + 0 * (d_model // side)"),
+        build="MHA(24, 8)",
+    )
+    assert known(case.facts.size_failures) == ()
+
+
 def test_the_users_line_of_an_error() -> None:
     try:
         raise RuntimeError("here")

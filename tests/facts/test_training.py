@@ -122,6 +122,15 @@ def test_what_is_kept_and_what_is_dropped(measured: Measure, known: Known) -> No
     right = "self.drop = nn.Dropout(1 - keep_prob)"
     case = drop(measured, "w = self.drop(w)", args=args, init=right)
     assert known(case.facts.training_dropout) == ()
+    args, wrong = "quote=0.2", "self.drop = nn.Dropout(1 - quote)"  # no word that is known
+    case = drop(measured, "w = self.drop(w)", args=args, init=wrong)
+    (found,) = known(case.facts.training_dropout)
+    assert (found.fault, found.argument, found.configured) == (RateFault.KEPT, "quote", 0.2)
+    assert (found.tried, found.acting) == (0.11, pytest.approx(0.89))
+    case = drop(measured, "w = self.drop(w)", args=args, init="self.drop = nn.Dropout(quote)")
+    assert known(case.facts.training_dropout) == ()
+    case = drop(measured, "w = self.drop(w)", args="quote=0.8", init=wrong)
+    assert known(case.facts.training_dropout) == ()
 
 
 def test_the_rate_of_another_argument(measured: Measure, known: Known) -> None:

@@ -142,6 +142,17 @@ def test_a_loss_is_shown_though_no_rule_tells_of_it(view: View) -> None:
     ]
 
 
+def test_a_design_that_the_reference_does_not_know_is_not_called_ok(view: View) -> None:
+    other = CrossCheck("A.0", "mismatch", "weights", max_abs_error=6e-1, explanation="why")
+    report = RunReport("0", None, (replace(checked("A"), crosscheck=(other,)),))
+    assert text.render(report, view).splitlines()[:3] == [
+        "a.py::A   self-attention",
+        "  cross-check: differs from the reference attention by 6e-01, first at the weights, float64,"
+        " cpu;",
+        "  why",
+    ]
+
+
 def test_what_was_not_measured_is_told_to_who_asks(view: View) -> None:
     check = CrossCheck("A.0", "match", max_abs_error=2e-16, explanation="bfloat16 was not measured")
     report = RunReport("0", None, (replace(checked("A"), crosscheck=(check,)),))

@@ -35,7 +35,7 @@ from mha_lint.model.numeric_facts import (
     RotationLoss,
     Stability,
 )
-from mha_lint.model.position_facts import HeadGroups, PositionBias, Rotary
+from mha_lint.model.position_facts import HeadGroups, Pairing, PositionBias, Rotary
 from mha_lint.model.source import Span
 from mha_lint.rulebook.pack import LoadedRule, builtin_pack, load_pack
 
@@ -165,6 +165,7 @@ def _right(info: SiteInfo, at: Callable[[int], Span]) -> SiteFacts:
         head_groups=Known(
             HeadGroups(4, 4, (0, 1, 2, 3), (0, 1, 2, 3), "each", at(14)), "head groups"
         ),
+        pairing=Known(Pairing(True), "pairing"),
         masking=Known(Masking(), "masking"),
         mask_fit=Known(MaskFit(), "mask fit"),
     )

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import difflib
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
+from mha_lint.model.report import RunReport
+from mha_lint.model.settings import Settings
+from mha_lint.model.target import TargetSpec
 from mha_lint.rulebook.pack import Example, LoadedRule, builtin_pack, load_pack
 
 RULES = load_pack(builtin_pack())
@@ -100,3 +104,36 @@ def test_documentation_is_complete(loaded: LoadedRule) -> None:
     assert len(page.what) > 80
     assert len(page.why) > 80
     assert page.references
+
+
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory: pytest.TempPathFactory) -> RunReport:
+    """Return the report of one run over all examples."""
+    from mha_lint.engine import check
+
+    folder = tmp_path_factory.mktemp("examples")
+    specs: list[TargetSpec] = []
+    for loaded in RULES:
+        for example in loaded.examples:
+            name = f"{loaded.rule.code}_{'bad' if example.bad else 'good'}.py"
+            Path(folder, name).write_text(example.source, encoding="utf-8")
+            stated = dict(NAMED.findall(example.source))
+            specs.append(
+                TargetSpec(
+                    text=name,
+                    path=name,
+                    qualname=stated["build"].partition("(")[0],
+                    build=stated["build"],
+                    call=stated["call"],
+                )
+            )
+    return check(specs, Settings(cwd=str(folder)))
+
+
+def test_all_rules_tell_of_the_bad_one_its_own_code_alone(judged: RunReport) -> None:
+    assert len(judged.targets) == 2 * len(RULES)
+    for target in judged.targets:
+        code, _, kind = target.target.removesuffix(".py").partition("_")
+        found = {finding.code for finding in target.findings}
+        assert found == ({code} if kind == "bad" else set()), (target.target, target.reason)
+    assert judged.crashes == ()

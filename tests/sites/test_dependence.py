@@ -90,6 +90,8 @@ def test_data_that_picks(recorded: Record) -> None:
     x = torch.randn(3, 4)
     assert Dependence(recorded(lambda x: x.gather(1, x.argsort(1)), x)).picks
     assert Dependence(recorded(lambda x: x * (x > 0), x)).picks
+    assert Dependence(recorded(lambda x: x.gather(1, x.topk(2).indices), x)).picks
+    assert not Dependence(recorded(lambda x: x.topk(2).values, x)).picks
     assert not Dependence(recorded(lambda x: x[torch.arange(2)], x)).picks
     places = torch.tensor([0, 2])
     assert not Dependence(recorded(lambda x, at: x[at], x, places, names=("x", "at"))).picks

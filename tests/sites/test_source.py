@@ -58,6 +58,8 @@ MAP = torch.randn(2, 6, 3, 5)
         (lambda m, x: torch.einsum("btc,hcd->bhtd", x, m.heads), X, ("heads",), (1, 3), (0, 2), (6, 12)),
         (lambda m, x: m.conv(x.mT), X, ("conv.weight",), (1,), (0, 2), (6, 8)),
         (lambda m, x: m.conv2(x), MAP, ("conv2.weight",), (1,), (0, 2, 3), (6, 8)),
+        (lambda m, x: F.conv1d(weight=m.conv.weight, input=x.mT), X, ("conv.weight",), (1,), (0, 2), (6, 8)),
+        (lambda m, x: F.linear(weight=m.map.weight, input=x), X, ("map.weight",), (2,), (0, 1), (6, 8)),
         (lambda m, x: torch.addmm(m.map.bias, x.view(10, 6), m.raw).view(2, 5, 8), X, ("raw",), (2,), (0, 1), (6, 8)),
         (lambda m, x: (x.reshape(10, 6) @ m.raw + m.map.bias).view(2, 5, 8), X, ("raw",), (2,), (0, 1), (6, 8)),
     ],

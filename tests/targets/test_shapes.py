@@ -289,6 +289,11 @@ MISMATCHED = [
         "3 does not divide 8: choose key/value heads that do",
     ),
     (
+        "Grouped(64, 8, 0)", "return (q @ k.transpose(-2, -1)).softmax(-1) @ k",
+        "q has 8 heads, k has 0",
+        "0 does not divide 8: choose key/value heads that do",
+    ),
+    (
         "TwoHeadDims(64, 8)", 'return torch.einsum("bhid,bhjd->bhij"',
         "q has head_dim 8, k has 4: one score contracts both",
         "project q and k to the same head_dim",

@@ -28,9 +28,10 @@ from mha_lint.facts.caching.protocol import Trial, returned_at
 from mha_lint.facts.causal.offset import misalignments
 from mha_lint.facts.order import score_operands
 from mha_lint.facts.places import span_of
+from mha_lint.facts.spans import own_line
 from mha_lint.model.causal_facts import Misalignment
 from mha_lint.model.source import Span
-from mha_lint.sites.dependence import operands
+from mha_lint.sites.dependence import operands, stack_of
 from mha_lint.sites.finder import DATA_ERRORS
 from mha_lint.sites.site import Site
 
@@ -300,6 +301,8 @@ def _line(
     joined = joining_line(step.bench, node) or span_of(node)
     if cause in ("order", "stored values"):
         return joined
+    if cause == "swapped" and (kept := _kept_elsewhere(step.bench, node)) is not None:
+        return kept
     if cause in ("keys lost", "swapped", "stored keys"):
         rotated = rotated_after(step.bench, node) if cause == "stored keys" else None
         return rotated or returned_line(caller.module, trial.place) or joined
@@ -311,4 +314,29 @@ def _line(
         except Exception:  # user code: steps of two positions may not be meant
             recorded = None
         others.append(recorded.bench if recorded is not None else step.bench)
-    return position_line(step.bench, others[0], others[1], node) or span_of(node)
+    found = position_line(step.bench, others[0], others[1], node) or span_of(node)
+    return _of_keys_alone(step, node, found) if cause == "key" else found
+
+
+def _kept_elsewhere(bench: Bench, node: Node) -> Span | None:
+    """Return the line that joins past and present where that is no ``forward``: a cache's method."""
+    joined = joining_line(bench, node)
+    for one in bench.dependence.ancestors([node]):
+        if joined is not None and span_of(one) == joined:
+            name = stack_of(one)[-1].function.split(".")[-1]
+            return joined if name != "forward" else None
+    return None
+
+
+def _of_keys_alone(step: Recorded, node: Node, found: Span | None) -> Span | None:
+    """Return the call that `found` serves for keys, where it serves the queries as well."""
+    above = step.bench.dependence.ancestors
+    queries = [
+        n
+        for site in step.sites()
+        if site.score is not None
+        for n in above([site.score.side(not site.key_left)[0]])
+        if span_of(n) == found
+    ]
+    mine = [n for n in above([node]) if span_of(n) == found and n not in queries]
+    return own_line(mine[0], queries) if mine and queries else found

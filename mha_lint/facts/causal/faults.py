@@ -6,10 +6,17 @@ import dataclasses
 
 from mha_lint.facts.bench import Bench
 from mha_lint.facts.causal.intent import AHEAD, ENCODED, LATENT, ROUNDED, STRICTLY, WHOLE, Meant
-from mha_lint.facts.causal.lines import has_idle_mask, is_given, step_line, triangle_line
+from mha_lint.facts.causal.lines import (
+    at_keyword,
+    has_idle_mask,
+    is_given,
+    may_be_given,
+    step_line,
+    triangle_line,
+)
 from mha_lint.facts.causal.lost import lost_triangle
 from mha_lint.facts.causal.mixing import joins
-from mha_lint.facts.causal.patterns import Pattern, ahead
+from mha_lint.facts.causal.patterns import UNMASKED, Pattern, ahead
 from mha_lint.facts.causal.view import View
 from mha_lint.facts.masks.levels import levels_of
 from mha_lint.facts.places import span_of
@@ -28,7 +35,7 @@ def faults_of(view: View, meant: Meant | None, text: str) -> list[CausalFault]:
     stated = meant is not None and meant.stated
     if found or (both_ways and not stated):
         return found
-    causal, unmasked = view.drawn(Pattern.CAUSAL), view.drawn(Pattern.OPEN)
+    causal, unmasked = view.drawn(Pattern.CAUSAL), view.drawn(*UNMASKED)
     if causal:
         found = _beside_masked(view, causal, unmasked, meant, text)
     elif meant is not None and unmasked:
@@ -71,8 +78,11 @@ def _ahead(view: View, meant: Meant | None, text: str) -> list[CausalFault]:
         return []
     found: list[CausalFault] = []
     for site in view.drawn(Pattern.AHEAD):
-        count = ahead(levels_of(view.bench, site).visible[0]) or 0
-        if (count > 1 and meant is None) or is_given(view.bench, site):
+        visible = levels_of(view.bench, site).visible[0]
+        count = ahead(visible) or 0
+        # A window of as many keys on both sides is no triangle that starts too late.
+        both_sides = bool((visible == visible.T).all())
+        if ((count > 1 or both_sides) and meant is None) or is_given(view.bench, site):
             continue
         leak = view.leak(site)
         if leak is not None:
@@ -115,7 +125,7 @@ def _one_of_several(
             if view.rows(site) != view.rows(other) or not (_alike(site, other) or meant):
                 continue
             apart = _encodes(str(site.context.meta.get("module", "")), causal)
-            if apart or is_given(view.bench, site) or not view.one_stack(site, other):
+            if apart or may_be_given(view.bench, site) or not view.one_stack(site, other):
                 continue
             leak = view.leak(site)
             if leak is not None:
@@ -178,25 +188,25 @@ def _never_masked(view: View, sites: list[Site], meant: Meant) -> list[CausalFau
 
     A mask that hides nothing at these sizes (a block as long as the sequence) may do so at others.
     """
-    hides = any(p and set(p) != {Pattern.OPEN} for p in view.patterns)
+    hides = any(not set(p) <= set(UNMASKED) for p in view.patterns)
     for site in sites:
-        unsure = hides or is_given(view.bench, site) or has_idle_mask(view.bench, site)
+        unsure = hides or may_be_given(view.bench, site) or has_idle_mask(view.bench, site)
         if unsure and not meant.stated:
             continue
         leak = view.leak(site)
         if leak is not None:
-            at = span_of(site.normaliser.weights)
+            at = at_keyword(span_of(site.normaliser.weights))
             return [_fault("open", view, site, at, leak, meant)]
     return []
 
 
 def _as_stated(view: View, meant: Meant) -> list[CausalFault]:
     """Return the first site that leaks in code that the user expects to be causal."""
-    for site in view.drawn(Pattern.OTHER, Pattern.OPEN, Pattern.REVERSE, Pattern.AHEAD):
+    for site in view.drawn(Pattern.OTHER, *UNMASKED, Pattern.REVERSE, Pattern.AHEAD):
         leak = view.leak(site)
         if leak is not None:
             at = step_line(view.bench, site) or span_of(site.normaliser.weights)
-            kind = "open" if set(view.patterns[view.number(site)]) == {Pattern.OPEN} else "other"
+            kind = "open" if set(view.patterns[view.number(site)]) <= set(UNMASKED) else "other"
             return [_fault(kind, view, site, at, leak, meant)]
     return []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from dataclasses import dataclass
 
@@ -10,7 +11,7 @@ from torch import nn
 from mha_lint.facts.axis_words import source_text
 from mha_lint.facts.bench import Bench
 from mha_lint.facts.classes import class_sources
-from mha_lint.facts.contract import CAUSAL_FLAGS, said_by_name
+from mha_lint.facts.contract import CAUSAL_FLAGS, contract_of, said_by_name
 from mha_lint.model.contract import Contract
 from mha_lint.sites.site import Site
 from mha_lint.targets.infer.bodies import parameters_of
@@ -18,11 +19,14 @@ from mha_lint.targets.infer.input_names import MASK
 from mha_lint.targets.subject import Subject
 
 AHEAD = re.compile(
-    r"look.{0,3}ahead|right.{0,3}context|future|delay|n_ahead|chunk|block.{0,3}(causal|wise|size)"
-    r"|prefix|multi.{0,3}token",
+    r"look[-_ ]{0,3}ahead(?![-_ ]*mask)|right[-_ ]{0,3}(context|frames?|width|window)|delay|(?<!get_)n_ahead"
+    r"|(num|max|some|few|next|of|n|t|see\w*|read\w*)[-_ ]+(the[-_ ]+)?future"
+    r"|future[-_ ]*(frames?|steps?|context|size|window|len)|chunk(?!\()|block[-_ ]{0,3}(causal|wise)"
+    r"|multi[-_ ]{0,3}token",
     re.IGNORECASE,
 )
-"""Words of designs in which a position may see some later ones."""
+"""Words of designs in which every position may see a few later ones; the mask itself may be called
+``future`` or ``look_ahead_mask``."""
 LATENT = re.compile(
     r"VAE|\bc?vae\b|[Vv]ariational|[Aa]uto-?[Ee]ncod|[Pp]osterior|[Rr]eparam|log_?var"
 )
@@ -68,7 +72,7 @@ def meant_causal(
         return Meant("it is expected to be", True)
     if any(e.key in ("causal", "bidirectional") for e in contract.entries) and entry is None:
         return None  # the user, a flag or a name says the opposite
-    source = entry.source if entry is not None else _said_by_owners(bench, sites)
+    source = entry.source if entry is not None else _said_by_owners(subject, bench, sites)
     if source is None or takes_a_mask(subject):
         return None
     return Meant(source)
@@ -81,17 +85,32 @@ def takes_a_mask(subject: Subject) -> bool:
     return any(MASK.search(n) and not _PADDING.search(n) for n in names)
 
 
-def _said_by_owners(bench: Bench, sites: list[Site]) -> str | None:
+def _said_by_owners(subject: Subject, bench: Bench, sites: list[Site]) -> str | None:
     """Return what the classes that hold `sites` are called, unless a flag of theirs is off."""
     for site in sites:
         for owner in _owners(bench, site):
             flags = [vars(owner).get(name) for name in CAUSAL_FLAGS]
             if any(flag is False for flag in flags):
                 return None
-            said = next((e for e in said_by_name(type(owner).__name__) if e.key == "causal"), None)
+            said = _said_of(subject, owner)
             if said is not None:
-                return said.source
+                return said
     return None
+
+
+def _said_of(subject: Subject, owner: nn.Module) -> str | None:
+    """Return what name or docstring of the class of `owner` says of causality."""
+    if type(owner).__module__.startswith("torch."):
+        return None
+    name = type(owner).__name__
+    said = next((e for e in said_by_name(name) if e.key == "causal"), None)
+    if said is not None:
+        return said.source
+    part = dataclasses.replace(subject, name=name, module=owner, stated={})
+    entry = contract_of(part).entry("causal")
+    if entry is None or entry.value is not True or not entry.source.startswith("docstring"):
+        return None
+    return f"{entry.source} of {name}"
 
 
 def _owners(bench: Bench, site: Site) -> list[nn.Module]:

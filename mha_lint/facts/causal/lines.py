@@ -48,6 +48,32 @@ def is_given(bench: Bench, site: Site) -> bool:
     return bool(arguments - bench.dependence.ancestors(read))
 
 
+def may_be_given(bench: Bench, site: Site) -> bool:
+    """Return whether a mask that comes from the caller can tell queries apart, by its shape.
+
+    One of keys alone, (B, T_k) or lengths, cannot hide the future: that is left to the code.
+    """
+    ends = [n for s in steps_of(bench, site) if s.before for n in s.sides]
+    above = bench.dependence.ancestors([*ends, *_added_within(site)])
+    read = [o.node for o in (site.q, site.k) if o is not None]
+    arguments = (set(bench.recording.placeholders) & above) - bench.dependence.ancestors(read)
+    values = [bench.recording.values.get(n) for n in arguments]
+    sizes = bench.recording.values[site.scores].shape
+    pairs = {(sizes[q], sizes[k]) for q in site.row_axes for k in site.key_axes}
+    return any(
+        not isinstance(v, Tensor) or any(_has_pair(v, q, k) for q, k in pairs) for v in values
+    )
+
+
+def _has_pair(value: Tensor, queries: int, keys: int) -> bool:
+    """Return whether two axes of `value` may be those of queries and keys."""
+    sizes = list(value.shape)
+    if queries in sizes:
+        sizes.remove(queries)
+        return keys in sizes
+    return False
+
+
 def has_idle_mask(bench: Bench, site: Site) -> bool:
     """Return whether something is joined with the scores that changes none of them."""
     return any(s.before and not (s.fills or s.adds or s.multiplies) for s in steps_of(bench, site))
@@ -57,9 +83,13 @@ def triangle_line(bench: Bench, site: Site) -> Span | None:
     """Return the line that decides on which side of the diagonal the mask of `site` begins."""
     nodes = mask_nodes(bench, site)
     for kinds in (TRIANGLES, COMPARED):
-        for node in nodes:
-            if op(node) in kinds and span_of(node) is not None and not _is_flag(bench, node):
-                return _at_keyword(span_of(node))
+        drawn = [
+            n for n in nodes if op(n) in kinds and span_of(n) is not None and not _is_flag(bench, n)
+        ]
+        # One that compares lengths (padding) tells no query from another.
+        drawn.sort(key=lambda n: not _tells_queries_apart(bench, n))
+        if drawn:
+            return at_keyword(span_of(drawn[0]))
     for node in nodes:
         if node.op == "get_attr" and (declared := _declared(bench, node)) is not None:
             return declared
@@ -77,7 +107,7 @@ def cut_line(bench: Bench, site: Site) -> Span | None:
                 return span_of(node)
     for node in nodes:
         if op(node) in TRIANGLES and span_of(node) is not None:
-            return _at_keyword(span_of(node))
+            return at_keyword(span_of(node))
     counted = [n for n in nodes if op(n) == "arange" and span_of(n) is not None]
     rows = bench.recording.values[site.scores].shape[site.row_axes[0]] if site.row_axes else 0
     for node in counted:
@@ -90,7 +120,7 @@ def cut_line(bench: Bench, site: Site) -> Span | None:
     return step_line(bench, site)
 
 
-def _at_keyword(span: Span | None) -> Span | None:
+def at_keyword(span: Span | None) -> Span | None:
     """Return the line of ``is_causal=`` where a call over several lines passes it, else `span`."""
     return keyword_span(span, "is_causal") or span
 
@@ -119,6 +149,14 @@ def step_line(bench: Bench, site: Site) -> Span | None:
 def _is_flag(bench: Bench, node: Node) -> bool:
     value = bench.recording.values.get(node)
     return not isinstance(value, Tensor) or value.dim() < 2
+
+
+def _tells_queries_apart(bench: Bench, node: Node) -> bool:
+    """Return whether `node` holds a square, or more, whose rows differ."""
+    value = bench.recording.values.get(node)
+    if not isinstance(value, Tensor) or value.dim() < 2 or value.shape[-2] != value.shape[-1]:
+        return False
+    return bool((value != value[..., :1, :]).any())
 
 
 def _declared(bench: Bench, node: Node) -> Span | None:

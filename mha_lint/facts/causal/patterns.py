@@ -31,7 +31,13 @@ class Pattern(enum.StrEnum):
     """No earlier key."""
     OPEN = "open"
     """All keys, and nothing that sets later ones apart."""
+    PADDED = "padded"
+    """All keys but some that no query sees: padding, and nothing that sets later keys apart."""
     OTHER = "other"
+
+
+UNMASKED = (Pattern.OPEN, Pattern.PADDED)
+"""Patterns that tell no later key from an earlier one."""
 
 
 def pattern_of(bench: Bench, site: Site) -> Pattern | None:
@@ -77,6 +83,8 @@ def _pattern(visible: Tensor) -> Pattern:
     later = torch.ones(size, size, dtype=torch.bool).triu(1)
     if bool(visible.all()):
         return Pattern.OPEN
+    if _padded(visible):
+        return Pattern.PADDED
     beside = bool(visible.diagonal(-1).all())  # each query sees the key before its own
     own = visible.diagonal()
     if not bool((visible & later).any()):
@@ -92,6 +100,15 @@ def _pattern(visible: Tensor) -> Pattern:
         steps = [bool(visible.diagonal(n).all()) for n in range(1, count + 1)]
         return Pattern.AHEAD if all(steps) else Pattern.OTHER
     return Pattern.OTHER
+
+
+def _padded(visible: Tensor) -> bool:
+    """Return whether all queries that see something see the same keys, the last one before others."""
+    rows, keys = visible.any(1), visible.any(0)
+    count = int(keys.sum())
+    if not bool((visible == (rows[:, None] & keys)).all()):
+        return False
+    return count >= SMALLEST and int(rows.sum()) >= SMALLEST
 
 
 def _set_apart(levels: Levels) -> bool:

@@ -13,6 +13,7 @@ from mha_lint.facts.masks.combined import joined_to_nothing, shown_by_either, st
 from mha_lint.facts.masks.effects import Landing, effects_of, joins, landing, reads, sample_of
 from mha_lint.facts.masks.held import Rows, rows_of
 from mha_lint.facts.masks.joins import call_line, join_of
+from mha_lint.facts.masks.lengths import one_beyond
 from mha_lint.facts.masks.levels import levels_of
 from mha_lint.facts.masks.roots import Root, mask_closure, roots_of
 from mha_lint.facts.masks.streams import named_stream, streams_of
@@ -39,13 +40,14 @@ def misplaced_masks(subject: Subject, bench: Bench, site: Site) -> Iterator[Misp
             or _in_other_samples(subject, bench, site, root, rows)
             or _at_other_positions(bench, site, root, rows)
             or _of_other_source(bench, site, root, rows)
+            or one_beyond(bench, site, root, rows)
         )
         if found is not None:
             yield found
         if found is None:
             found = shown_by_either(bench, site, root)
-            if found is None and _lands(bench, site, root, rows):
-                found = still_seen(bench, site, root, rows)
+            if found is None:
+                found = _still_seen(bench, site, root, rows)
             if found is not None:
                 yield found
     yield from joined_to_nothing(bench, site)
@@ -60,10 +62,14 @@ def _landing(bench: Bench, site: Site, root: Root, rows: Rows) -> Landing | None
     return landing(root, effects, rows, alone=root.entry is None)
 
 
-def _lands(bench: Bench, site: Site, root: Root, rows: Rows) -> bool:
-    """Return whether each element acts on the key or the query that it is about, and on no other."""
+def _still_seen(bench: Bench, site: Site, root: Root, rows: Rows) -> Misplaced | None:
+    """Return padding that is still seen where each element acts on the key or query it is about."""
     found = _landing(bench, site, root, rows) if root.placed else None
-    return found is not None and not (found.elsewhere or found.wrong_sample or found.unknown)
+    if found is None or found.elsewhere or found.wrong_sample or found.unknown:
+        return None
+    if root.entry is None and len(found.streams) != 1:
+        return None
+    return still_seen(bench, site, root, rows, root.entry or found.streams[0])
 
 
 # --- the query axis --------------------------------------------------------------------------------
@@ -271,6 +277,8 @@ def _at_other_positions(bench: Bench, site: Site, root: Root, rows: Rows) -> Mis
         return None
     keys = levels_of(bench, site).visible.shape[2]
     length = int(root.positions.max()) + 1
+    if root.compares and root.entry is None and length == keys:
+        return None  # lengths are compared with the places of the keys themselves: see `lengths`
     if not found.placeless and (keys == length and len(found.shifts) == 1):
         return None  # made from the ids of the next position, say
     if not found.placeless and keys == length and 0 in found.shifts:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from mha_lint.facts.bench import Bench
+from mha_lint.facts.influence import Entry
 from mha_lint.facts.masks.effects import effects_of, reads, sample_of
 from mha_lint.facts.masks.held import Held, Rows
 from mha_lint.facts.masks.joins import join_of, meeting_of
@@ -109,8 +110,8 @@ def shown_by_either(bench: Bench, site: Site, root: Root) -> Misplaced | None:
     )
 
 
-def still_seen(bench: Bench, site: Site, root: Root, rows: Rows) -> Misplaced | None:
-    """Return a padding mask that acts here and leaves padded keys visible to real queries."""
+def still_seen(bench: Bench, site: Site, root: Root, rows: Rows, entry: Entry) -> Misplaced | None:
+    """Return a padding mask that acts here and leaves padded keys of `entry` visible to real queries."""
     done = reads(effects_of(bench, site, root))
     if not done or root.additive or not root.placed or not _speaks_of_padding(bench, root):
         return None
@@ -129,8 +130,8 @@ def still_seen(bench: Bench, site: Site, root: Root, rows: Rows) -> Misplaced | 
     visible = visible_with(bench, site, {root.node: value})
     for g, i, j in visible.nonzero().tolist():
         b = int(samples[g])
-        key = (b, _held_at(root, rows.keys, g, j))
-        query = (b, _held_at(root, rows.queries, g, i))
+        key = (b, _held_at(entry, rows.keys, g, j))
+        query = (b, _held_at(entry, rows.queries, g, i))
         if key in padded and query in real:
             meeting = meeting_of(bench, site, root.node, own=True)
             return Misplaced(
@@ -151,10 +152,10 @@ def _places(root: Root, chosen: Tensor) -> list[tuple[int, int]]:
     return list(zip(samples.tolist(), positions.tolist(), strict=True))
 
 
-def _held_at(root: Root, sides: tuple[Held, ...], g: int, row: int) -> int:
-    """Return the position that a row holds of what `root` speaks of, -1 where it holds none."""
+def _held_at(entry: Entry, sides: tuple[Held, ...], g: int, row: int) -> int:
+    """Return the position of `entry` that a row holds, -1 where it holds none."""
     for held in sides:
-        if root.entry is None or held.entry == root.entry:
+        if held.entry == entry:
             return int(held.positions[g, row])
     return -1
 

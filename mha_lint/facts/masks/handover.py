@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable, Collection
 
 from torch.fx import Node
 
@@ -17,8 +18,11 @@ def not_handed_on(node: Node, name: str) -> Span | None:
 
     From call to call the argument is followed by the names that it is bound to.
     """
-    stack = stack_of(node)
-    names = {name.partition("[")[0].partition(".")[0]}
+    return _followed(stack_of(node), {name.partition("[")[0].partition(".")[0]}) or span_of(node)
+
+
+def _followed(stack: tuple[Frame, ...], names: set[str]) -> Span | None:
+    """Return the line at which what `names` are bound to in the first frame is lost."""
     for depth, frame in enumerate(stack):
         function = _around(frame.span)
         if function is None:
@@ -32,17 +36,46 @@ def not_handed_on(node: Node, name: str) -> Span | None:
             return frame.span
         inner = stack[depth + 1] if depth + 1 < len(stack) else None
         if inner is None:
-            break
-        names = _parameters(inner, calls, set(bound))
+            return _left_out_by_branch(function, names, frame.span)
+        names = _parameters(inner, calls, _reader(bound))
         if not names:
             return frame.span
-    return span_of(node)
+    return None
+
+
+def _left_out_by_branch(function: ast.FunctionDef, names: set[str], until: Span) -> Span | None:
+    """Return the ``if`` that makes something of `names`, ahead of a line, on another condition yet.
+
+    The mask is there and has no effect: the branch was not taken.
+    """
+    for node in ast.walk(function):
+        if not isinstance(node, ast.If) or node.lineno > until.line:
+            continue
+        if _asks_for_none_alone(node.test):
+            continue
+        made = [n for b in node.body for n in ast.walk(b) if isinstance(n, ast.Assign)]
+        if any(_names_in(n.value) & names for n in made):
+            end = node.test.end_lineno or node.lineno
+            column = (node.test.end_col_offset or 0) + 1
+            return Span(until.path, node.lineno, node.col_offset + 1, end, column)
+    return None
+
+
+def _asks_for_none_alone(test: ast.expr) -> bool:
+    """Return whether a condition is that a name is bound, or bound to something else than None."""
+    match test:
+        case ast.Name():
+            return True
+        case ast.Compare(left=ast.Name(), comparators=[ast.Constant(value=None)]):
+            return True
+    return False
 
 
 def not_used_beside(node: Node, made: Node) -> Span | None:
     """Return the line that leads to `node` in the function that built the mask `made`.
 
-    Where the mask's name is bound to None in between, that is the line.
+    Where the mask's name is bound to None in between, that is the line; where that line hands the
+    mask on, the line further in that does not.
     """
     place, built = span_beside(node, made), span_of(made)
     if built is None:
@@ -51,7 +84,21 @@ def not_used_beside(node: Node, made: Node) -> Span | None:
     if function is None or place is None:
         return place
     names = dict.fromkeys(_targets_at(function, built), built.line)
-    return _bound_to_none(function, names, place) or place
+    dropped = _bound_to_none(function, names, place)
+    stack = stack_of(node)
+    frames = [d for d, f in enumerate(stack) if f.span == place]
+    if dropped is not None or not frames:
+        return dropped or place
+    rest = stack[frames[-1] :]
+    if names:
+        return _followed(rest, set(names)) or place
+    within = [
+        n
+        for n in ast.walk(tree_of(place.path))
+        if isinstance(n, ast.Call) and _inside(n, place) and not _inside(n, built)
+    ]
+    given = _parameters(rest[1], within, lambda v: _holds(v, built)) if len(rest) > 1 else set()
+    return (_followed(rest[1:], given) if given else None) or place
 
 
 def _bound_to_none(function: ast.FunctionDef, names: dict[str, int], until: Span) -> Span | None:
@@ -134,8 +181,19 @@ def _calls_reading(span: Span, names: set[str]) -> list[ast.Call]:
     ]
 
 
-def _parameters(inner: Frame, calls: list[ast.Call], bound: set[str]) -> set[str]:
-    """Return the parameters of the function of `inner` that the calls give what is in `bound`."""
+def _reader(names: Collection[str]) -> Callable[[ast.expr], bool]:
+    return lambda value: bool(_names_in(value) & set(names))
+
+
+def _holds(node: ast.expr, span: Span) -> bool:
+    """Return whether the expression `span` is all or part of `node`."""
+    start = (node.lineno, node.col_offset + 1)
+    end = (node.end_lineno or node.lineno, (node.end_col_offset or 0) + 1)
+    return start <= (span.line, span.column) and (span.end_line, span.end_column) <= end
+
+
+def _parameters(inner: Frame, calls: list[ast.Call], reads: Callable[[ast.expr], bool]) -> set[str]:
+    """Return the parameters of the function of `inner` that the calls give what `reads` a mask."""
     function = _around(inner.span)
     if function is None:
         return set()
@@ -148,11 +206,11 @@ def _parameters(inner: Frame, calls: list[ast.Call], bound: set[str]) -> set[str
     found: set[str] = set()
     for call in calls:
         for place, value in enumerate(call.args):
-            if _names_in(value) & bound:
+            if reads(value):
                 starred = isinstance(value, ast.Starred) or place >= len(order)
                 found |= (known | rest) if starred else {order[place]}
         for keyword in call.keywords:
-            if _names_in(keyword.value) & bound:
+            if reads(keyword.value):
                 if keyword.arg is None:
                     found |= known | rest
                 else:

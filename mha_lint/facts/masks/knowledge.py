@@ -12,6 +12,7 @@ from torch.fx import Node
 
 from mha_lint.facts.bench import Bench
 from mha_lint.facts.influence import Entry
+from mha_lint.facts.masks.counts import counts_real
 from mha_lint.facts.masks.effects import effects_of, reads
 from mha_lint.facts.masks.held import entries_of
 from mha_lint.facts.masks.roots import Root, roots_among, roots_of
@@ -19,6 +20,7 @@ from mha_lint.facts.masks.signs import is_padding_id
 from mha_lint.facts.masks.words import is_about_padding, name_says
 from mha_lint.facts.order import NotArrangedError
 from mha_lint.sites.dependence import is_number, op
+from mha_lint.sites.site import Site
 from mha_lint.targets.subject import Subject
 
 
@@ -32,6 +34,13 @@ class Knowledge:
     given: dict[Node, Tensor]
     words: str
     root: Root | None
+    of_padding: bool = False
+    """The root is about padding by name, or counts, and samples end in the padded positions.
+
+    Zeros in front of a causal history are a custom (SASRec), and stay among its keys.
+    """
+    told: Site | None = None
+    """Nothing but this site's reading says that it is padding: its like are to be told as well."""
 
 
 def by_masks(bench: Bench) -> list[Knowledge]:
@@ -40,13 +49,18 @@ def by_masks(bench: Bench) -> list[Knowledge]:
     for root in roots_among(bench, bench.dependence.live):
         if root.additive or not root.placed or bench.recording.values[root.node].dim() < 2:
             continue
-        meaning = _meaning(bench, root)
+        meaning, told = _meaning(bench, root), None
+        if not meaning and not root.compares:
+            meaning, told = _read_by_attention(bench, root)
         if not meaning:
             continue
         for entry in _entries_of(bench, root):
             pads, given = _padded(bench, root, entry, meaning)
-            if pads is not None:
-                found.append(Knowledge(entry, pads, given, _words(root), root))
+            if pads is None or (told is not None and not _is_padded(pads)):
+                continue
+            ends = bool(root.compares or is_about_padding(root.argument))
+            ends &= _is_padded(pads) and not bool(pads[:, 0].any())
+            found.append(Knowledge(entry, pads, given, _words(root), root, ends, told))
     return found
 
 
@@ -58,7 +72,8 @@ def _meaning(bench: Bench, root: Root) -> str:
         return "hide" if root.compares == "eq" else "keep"
     if root.compares in ("lt", "le", "gt", "ge"):
         named = is_about_padding(root.argument) and "prefix" not in root.argument.lower()
-        if not named and not _kept_by_use(bench, root):
+        used = _kept_by_use(bench, root) or counts_real(bench, root.placeholder)
+        if not named and not used:
             return ""
         first = bench.recording.values[root.node][root.positions == 0]
         if not first.numel():
@@ -69,11 +84,11 @@ def _meaning(bench: Bench, root: Root) -> str:
     said = "keep" if root.argument == "attention_mask" else name_says(root.argument)
     if said or not is_about_padding(root.argument):
         return said
-    return _read_by_attention(bench, root) or _kept_by_use(bench, root)
+    return _read_by_attention(bench, root)[0] or _kept_by_use(bench, root)
 
 
-def _read_by_attention(bench: Bench, root: Root) -> str:
-    """Return what another attention of the call takes yes to mean."""
+def _read_by_attention(bench: Bench, root: Root) -> tuple[str, Site | None]:
+    """Return what an attention of the call takes yes to mean, and which one, ("", None) if none does."""
     for site in bench.sites:
         first = site.all[0]
         if first.score is None:
@@ -84,8 +99,8 @@ def _read_by_attention(bench: Bench, root: Root) -> str:
         except NotArrangedError:
             continue
         if read:
-            return read
-    return ""
+            return read, site
+    return "", None
 
 
 def _kept_by_use(bench: Bench, root: Root) -> str:

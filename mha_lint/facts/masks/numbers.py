@@ -7,7 +7,8 @@ from torch import Tensor
 from torch.fx import Node
 
 from mha_lint.facts.bench import Bench
-from mha_lint.facts.masks.origins import made_at
+from mha_lint.facts.masks.joins import handed_over
+from mha_lint.facts.masks.origins import made_at, pattern_of
 from mha_lint.facts.masks.scene import STRONG, Join, Scene, different, mixed
 from mha_lint.facts.masks.steps import SAME
 from mha_lint.facts.places import span_of
@@ -153,11 +154,25 @@ def _judged(
     step = join.step
     side = step.sides[0]
     dtype = str(scene.bench.recording.values[side].dtype).removeprefix("torch.")
+    made = made_at(scene.bench, side)
+    handed = how == "added" and made is not None and _is_handed_over(scene.bench, side, step.place)
     return MaskNumber(
-        span_of(step.place),
-        made_at(scene.bench, side),
+        made if handed else span_of(step.place),
+        made,
         how,
         dtype,
         value,
         float(ratio.max()) if ratio.numel() else 0.0,
     )
+
+
+def _is_handed_over(bench: Bench, side: Node, place: Node) -> bool:
+    """Return whether 0 and 1 were made as floats in another class than adds them, as floats are.
+
+    Then it is the maker who is at fault: floating masks are added by convention.
+    """
+    pattern = pattern_of(bench, side)
+    path = {pattern, side, *bench.dependence.between(pattern, side)}
+    made = [n for n in path if is_tensor(bench.recording, n) and handed_over(n, place)]
+    last = max(made, key=bench.dependence.order.__getitem__, default=None)
+    return last is not None and bench.recording.values[last].is_floating_point()

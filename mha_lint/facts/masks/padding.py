@@ -8,8 +8,11 @@ real ones, or the pooled output, move.
 
 from __future__ import annotations
 
+import math
+import re
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.fx import Node
 
 from mha_lint.facts.bench import Bench
@@ -21,14 +24,14 @@ from mha_lint.facts.masks.knowledge import Knowledge, by_masks, by_padding_index
 from mha_lint.facts.masks.levels import levels_of
 from mha_lint.facts.masks.roots import roots_among, roots_of
 from mha_lint.facts.masks.visible import visible_with
-from mha_lint.facts.order import NotArrangedError
+from mha_lint.facts.order import NotArrangedError, order_of
 from mha_lint.facts.places import span_of
 from mha_lint.facts.unsteady import unless_data_decides
 from mha_lint.model.contract import Contract
 from mha_lint.model.facts import Fact, Kind, Known, NotApplicable
 from mha_lint.model.mask_fit_facts import PaddingLeak
 from mha_lint.model.source import Span
-from mha_lint.sites.dependence import is_number, operands
+from mha_lint.sites.dependence import is_number, operands, stack_of
 from mha_lint.sites.site import Site
 from mha_lint.targets.subject import Subject
 
@@ -57,34 +60,101 @@ def _measured(bench: Bench, subject: Subject) -> Fact[PaddingLeak | None]:
 
 def _leak(bench: Bench, known: Knowledge) -> PaddingLeak | None:
     for site in bench.sites:
+        if known.told is not None and not _is_alike(known.told, site):
+            continue
         if not _is_untold(bench, site, known):
             continue
-        moved = _moved(bench, site, known)
+        pushed = _pushed(bench, known)
+        moved = _moved(bench, site, known, pushed)
+        zeroed = moved is None and _is_zeroed(bench, site, known, pushed)
+        if zeroed:
+            moved = _moved(bench, site, known, {**pushed, **without_keys(bench, site, known)})
         if moved is None:
             continue
         reached, largest = moved
         pad = known.pads.nonzero()[0].tolist()
         return PaddingLeak(
             known.words,
-            _line(bench, site, known),
+            _line(bench, site),
             str(site.context.meta.get("module", "")),
             f"position {pad[1]} of sample {pad[0]}",
             reached,
             largest,
+            zeroed,
         )
     return None
 
 
-def _line(bench: Bench, site: Site, known: Knowledge) -> Span | None:
+def _is_alike(one: Site, other: Site) -> bool:
+    """Return whether two sites are the same attention of several in one list, by place and line."""
+    paths = [str(s.context.meta.get("module", "")) for s in (one, other)]
+    first, second = (re.sub(r"\d+", "#", p) for p in paths)
+    return (
+        paths[0] != paths[1]
+        and first == second
+        and one.kind is other.kind
+        and span_of(one.context) == span_of(other.context)
+    )
+
+
+def _is_zeroed(bench: Bench, site: Site, known: Knowledge, pushed: dict[Node, Tensor]) -> bool:
+    """Return whether padded ends of samples, known as such, are set to 0 ahead of `site`."""
+    first = site.all[0]
+    if known.root is None or not known.of_padding or first.k is None:
+        return False
+    key = first.k.node
+    before, after = (
+        bench.replay.run([key], {**known.given, **change})[0] for change in ({}, pushed)
+    )
+    return torch.equal(before, after)
+
+
+def without_keys(bench: Bench, site: Site, known: Knowledge) -> dict[Node, Tensor]:
+    """Return the logits of `site` with every padded key hidden."""
+    found: dict[Node, Tensor] = {}
+    for member in site.all:
+        try:
+            order, sample = order_of(bench, member), sample_of(rows_of(bench, member).keys)
+        except NotArrangedError:
+            continue
+        if sample is None or order.logits.shape[2] != known.pads.shape[1]:
+            continue
+        node = member.normaliser.logits
+        (at,) = bench.replay.run([node], known.given)
+        flat = at.clone().reshape(-1)
+        for g, b in enumerate(sample.tolist()):
+            if 0 <= b < known.pads.shape[0]:
+                flat[order.logits[g][:, known.pads[b]].reshape(-1)] = -math.inf
+        found[node] = flat.reshape(at.shape)
+    return found
+
+
+def _list_line(bench: Bench, site: Site, other: Site) -> Span | None:
+    """Return the line that calls both of two modules of one list, in the class that has the list."""
+    root = bench.recording.module
+    paths = [str(s.context.meta.get("module", "")).split(".") for s in (site, other)]
+    same = next((i for i, (a, b) in enumerate(zip(*paths, strict=False)) if a != b), 0)
+    while isinstance(root, nn.Module) and same >= 0:
+        name = f"{type(root.get_submodule('.'.join(paths[0][:same]))).__qualname__}."
+        frames = [f for f in stack_of(site.context) if f.function.startswith(name)]
+        if frames:
+            return frames[-1].span
+        same -= 1
+    return None
+
+
+def _line(bench: Bench, site: Site) -> Span | None:
     """Return the line of the attention, or its call where others of the same lines hide padding."""
     first = site.all[0]
     told = [s for s in bench.sites if s is not site and roots_of(bench, s.all[0])]
-    del known
     if first.score is None:
         return span_of(first.normaliser.weights)
     own = line_of_its_own(bench, first, first.score.node, told)
     if own is not None and own != span_of(first.score.node):
         return own
+    listed = next((s for s in told if _is_alike(s, site)), None)
+    if listed is not None:
+        return _list_line(bench, site, listed) or span_of(first.normaliser.logits)
     return span_of(first.normaliser.logits)  # the last line before the softmax, where a mask is due
 
 
@@ -129,6 +199,14 @@ def _gathers(bench: Bench, site: Site, known: Knowledge) -> bool:
     return not torch.equal(after, bench.replay.base(site.context))
 
 
+def _in_their_order(positions: Tensor, known: Knowledge) -> list[int]:
+    """Return the positions that rows hold; those set to 0 hold none, and are told by the others."""
+    held: list[int] = positions.tolist()
+    there = [(i, p) for i, p in enumerate(held) if p >= 0]
+    whole = len(held) == known.pads.shape[1] and len(there) > 1
+    return list(range(len(held))) if whole and all(i == p for i, p in there) else held
+
+
 def _pushed(bench: Bench, known: Knowledge) -> dict[Node, Tensor]:
     """Return the entry with its padded positions moved."""
     at = bench.replay.base(known.entry.node)
@@ -148,19 +226,21 @@ def _sees(visible: Tensor, rows: Rows, known: Knowledge) -> bool:
             continue
         padded = [
             j
-            for j, p in enumerate(keys.positions[g].tolist())
-            if p >= 0 and p < known.pads.shape[1] and bool(known.pads[b, p])
+            for j, p in enumerate(_in_their_order(keys.positions[g], known))
+            if 0 <= p < known.pads.shape[1] and bool(known.pads[b, p])
         ]
         for j in padded:
             for i in visible[g, :, j].nonzero().flatten().tolist():
-                own = int(queries.positions[g, i]) if queries is not None else -1
+                own = _in_their_order(queries.positions[g], known)[i] if queries is not None else -1
                 if own < 0 or not bool(known.pads[b, own]):
                     return True
     return False
 
 
-def _moved(bench: Bench, site: Site, known: Knowledge) -> tuple[str, float] | None:
-    """Return what moves in the outputs with the padded positions, None if nothing real does."""
+def _moved(
+    bench: Bench, site: Site, known: Knowledge, change: dict[Node, Tensor]
+) -> tuple[str, float] | None:
+    """Return what moves in the outputs with a change of padded positions, None if nothing real does."""
     outs = [
         n
         for n in bench.recording.outputs
@@ -173,7 +253,7 @@ def _moved(bench: Bench, site: Site, known: Knowledge) -> tuple[str, float] | No
     axis = known.entry.axis
     assert axis is not None
     before = replay.run(outs, {**known.given, known.entry.node: at})
-    after = replay.run(outs, {**known.given, **_pushed(bench, known)})
+    after = replay.run(outs, {**known.given, **change})
     for one, other in zip(before, after, strict=True):
         gap = (other - one).abs().nan_to_num()
         real = _real_elements(tuple(one.shape), known, axis)

@@ -19,7 +19,7 @@ from mha_lint.facts.masks.joins import (
 )
 from mha_lint.facts.masks.roots import Root, roots_of, whole
 from mha_lint.facts.masks.signs import OPPOSITE, Sign, signs_of, written
-from mha_lint.facts.masks.triangles import turned_triangle
+from mha_lint.facts.masks.triangles import turned_triangle, turned_window
 from mha_lint.facts.masks.words import comments_say, name_says, parameters_of
 from mha_lint.facts.places import span_of
 from mha_lint.model.contract import Contract
@@ -30,7 +30,7 @@ from mha_lint.targets.subject import Subject
 
 def inversions(subject: Subject, bench: Bench, site: Site, contract: Contract) -> list[Inversion]:
     """Return what `site` (a member) hides that it should keep."""
-    found = turned_triangle(subject, bench, site)
+    found = turned_triangle(subject, bench, site) or turned_window(subject, bench, site)
     if found is not None:
         return [found]
     out: list[Inversion] = []

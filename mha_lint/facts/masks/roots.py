@@ -7,7 +7,6 @@ are replaced by their own places, and the comparison's operand then tells them.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
@@ -262,14 +261,25 @@ def places(bench: Bench, node: Node, placeholder: Node) -> Tensor | None:
         at = bench.recording.values[placeholder]
         return torch.arange(at.numel()).reshape(at.shape)
     path = bench.dependence.between(placeholder, node)
-    if any(op(n) not in LAYOUT for n in path):
+    if any(op(n) not in LAYOUT and not _is_shift(n) for n in path):
         return None
     at = bench.recording.values[placeholder]
     numbers = torch.arange(at.numel()).reshape(at.shape).to(at.dtype)
     if at.dtype in (torch.bool, torch.uint8, torch.int8):
         return None
-    (found,) = bench.replay.run([node], {placeholder: numbers})
-    return torch.as_tensor(found).long()
+    found, shift = (
+        bench.replay.run([node], {placeholder: v})[0] for v in (numbers, torch.zeros_like(numbers))
+    )
+    return torch.as_tensor(found - shift).long()
+
+
+def _is_shift(node: Node) -> bool:
+    """Return whether a node adds a number to all elements, or takes one away: ``lengths - 1``."""
+    return (
+        op(node) in ("add", "sub")
+        and len(node.all_input_nodes) == 1
+        and node.args[0] in (node.all_input_nodes)
+    )
 
 
 def _from_data(bench: Bench, node: Node) -> tuple[Tensor, Tensor, Entry | None] | None:
@@ -301,9 +311,12 @@ def _counted(bench: Bench, node: Node, data: Node) -> Tensor | None:
         counted, counted.round() if counted.is_floating_point() else counted
     ):
         return None
-    n = math.prod(numbers.shape)
-    if sorted(numbers.flatten().tolist()) not in (list(range(n)), list(range(1, n + 1))):
+    places = sorted(set(numbers.flatten().tolist()))
+    n = len(places)
+    if n not in numbers.shape or places not in (list(range(n)), list(range(1, n + 1))):
         return None
+    if int((numbers.amax(-1) - numbers.amin(-1)).max()) + 1 not in (1, n):
+        return None  # no counting along one axis
     return torch.as_tensor(counted.long() - int(numbers.min()))
 
 
@@ -329,7 +342,7 @@ def _by_shape(bench: Bench, sizes: tuple[int, ...]) -> tuple[Tensor, Tensor]:
     batches = batch_sizes(bench)
     lengths = position_sizes(bench)
     grids = torch.meshgrid(*(torch.arange(n) for n in sizes), indexing="ij") if sizes else ()
-    if sizes and sizes[0] in batches and not (len(sizes) == 2 and sizes[0] in lengths):
+    if sizes and sizes[0] in batches and not (len(sizes) <= 2 and sizes[0] in lengths):
         samples = grids[0]
         if len(sizes) >= 2 and sizes[-1] in lengths:
             positions = grids[-1]

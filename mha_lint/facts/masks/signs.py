@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.fx import Node
 
 from mha_lint.facts.bench import Bench
+from mha_lint.facts.masks.counts import counts_real, is_called_length, says_length
 from mha_lint.facts.masks.effects import effects_of, reads
 from mha_lint.facts.masks.roots import Root, roots_of
 from mha_lint.facts.masks.words import (
@@ -46,7 +47,7 @@ def signs_of(
     if not root.compares and stated is not None and stated.stated:
         found.append(Sign(str(stated.value), f"--expect mask={stated.value}", 3))
         return found
-    found += _derived(bench, root)
+    found += _derived(subject, bench, site, root)
     found += _content(subject, bench, root, done)
     if not root.compares:
         found += _words(subject, bench, site, root)
@@ -57,7 +58,7 @@ def signs_of(
     return found
 
 
-def _derived(bench: Bench, root: Root) -> list[Sign]:
+def _derived(subject: Subject, bench: Bench, site: Site, root: Root) -> list[Sign]:
     """Return what a comparison of token ids or lengths means."""
     line = _source_line(root.node)
     about = is_about_padding(line) or is_about_padding(root.argument)
@@ -69,16 +70,28 @@ def _derived(bench: Bench, root: Root) -> list[Sign]:
         words = f"{written(root)} is {'true at real tokens' if real else 'true at padding'}"
         return [Sign("keep" if real else "hide", words, 2)]
     if root.compares in ("lt", "le", "gt", "ge") and root.constant is None and root.placed:
-        inside = _inside(bench, root)
-        lengths = any(w in root.argument.lower() for w in ("len", "n_valid", "num_valid", "sizes"))
-        if inside is None or not lengths or "prefix" in root.argument.lower() or not about:
-            return []
-        words = (
-            f"the comparison with {root.argument} is true"
-            f" {'within' if inside == 'keep' else 'beyond'} each sample's length"
-        )
-        return [Sign(inside, words, 2)]
+        return _counted(subject, bench, site, root, about=about)
     return []
+
+
+def _counted(subject: Subject, bench: Bench, site: Site, root: Root, *, about: bool) -> list[Sign]:
+    """Return what a comparison of positions with the number of real ones means."""
+    inside = _inside(bench, root)
+    if inside is None:
+        return []
+    words = (
+        f"the comparison with {root.argument} is true"
+        f" {'within' if inside == 'keep' else 'beyond'} each sample's length"
+    )
+    if is_called_length(root.argument) and about:
+        return [Sign(inside, words, 2)]
+    if bench.recording.values[root.placeholder].dim() != 1:
+        return []  # not one number for each sample
+    used = counts_real(bench, root.placeholder)
+    if used:
+        return [Sign(inside, f"{words}: {used}", 2)]
+    said = says_length(subject, [site.scores], root.argument)
+    return [Sign(inside, f"{words}: the source says “{_short(said)}”", 1)] if said else []
 
 
 def _inside(bench: Bench, root: Root) -> str | None:

@@ -2,21 +2,38 @@
 
 from __future__ import annotations
 
+import re
+
 from torch.fx import Node
 
 from mha_lint.facts.bench import Bench
+from mha_lint.facts.masks.bands import distances
 from mha_lint.facts.masks.held import in_order, rows_of
-from mha_lint.facts.masks.joins import fill_of, handed_over, is_fixed, made_at, triangle_node
+from mha_lint.facts.masks.joins import (
+    fill_of,
+    handed_over,
+    is_fixed,
+    join_of,
+    made_at,
+    triangle_node,
+)
 from mha_lint.facts.masks.levels import levels_of
 from mha_lint.facts.masks.patterns import Pattern, pattern_at
 from mha_lint.facts.masks.words import says_backward, sources_of
 from mha_lint.facts.order import NotArrangedError
 from mha_lint.facts.places import span_of
+from mha_lint.model.facts import Kind
 from mha_lint.model.mask_fit_facts import Inversion
 from mha_lint.model.source import Span
 from mha_lint.sites.dependence import stack_of
 from mha_lint.sites.site import Site
 from mha_lint.targets.subject import Subject
+
+_WINDOW = re.compile(r"window|local|neighbou?r|nearby|band", re.IGNORECASE)
+_FAR = re.compile(
+    r"complement|far|distant|global|outside|beyond|exclu|dilat|long|skip|others|remote|non-?local",
+    re.IGNORECASE,
+)
 
 
 def turned_triangle(subject: Subject, bench: Bench, site: Site) -> Inversion | None:
@@ -107,3 +124,43 @@ def _triangle_witness(bench: Bench, site: Site, t: int) -> str:
     if not moved[0]:
         return ""
     return f"changing the value at position {t - 1} moves the context of positions before it"
+
+
+def turned_window(subject: Subject, bench: Bench, site: Site) -> Inversion | None:
+    """Return a mask that hides just a window that ends with the query, and shows all else.
+
+    Nobody needs that: it is the complement of a causal window. The complement of one on both sides is
+    taken for a fault only where the text speaks of a window, and of nothing far away.
+    """
+    if site.kind is not Kind.SELF:
+        return None
+    seen, t = distances(bench, site), levels_of(bench, site).visible.shape[1]
+    if not seen:
+        return None
+    hidden = set(range(1 - t, t)) - seen
+    width = -min(hidden, default=0)
+    if not width or width >= t - 1 or 0 not in hidden:
+        return None
+    one_sided = hidden == set(range(-width, 1))
+    made = triangle_node(bench, site)
+    join = join_of(bench, site, None)
+    texts = [s.text for s in sources_of(subject, [n for n in (made, join) if n is not None])]
+    if not one_sided and not (
+        hidden == set(range(-width, width + 1))
+        and any(_WINDOW.search(t) for t in texts)
+        and not any(_FAR.search(t) for t in texts)
+    ):
+        return None
+    back = f"the {width} before it" if one_sided else f"the {width} on either side of it"
+    span = span_of(join)
+    return Inversion(
+        "window",
+        "the window",
+        "",
+        (f"every query sees all positions but itself and {back}",),
+        one_sided,
+        False,
+        span,
+        None,
+        f"query {t - 1} does not see key {t - 1}, and sees key 0",
+    )

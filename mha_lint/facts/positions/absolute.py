@@ -12,6 +12,7 @@ from torch.fx import Node
 from mha_lint.facts.bench import Bench
 from mha_lint.facts.places import span_of
 from mha_lint.facts.positions.origins import follows_input
+from mha_lint.facts.positions.pages import Placed, placed_on_one, placed_on_two, restart_of
 from mha_lint.facts.positions.repeats import Repeats, repeats_of
 from mha_lint.facts.unsteady import unless_data_decides
 from mha_lint.model.facts import Fact, Known, NotApplicable
@@ -29,13 +30,14 @@ WHAT = "the position embedding"
 class Added:
     """Something that is added to the tokens: ``rows`` (T, ...) by position, ``samples`` (B, ...).
 
-    ``node`` adds ``side``.
+    ``node`` adds ``side``. ``placed``: the same in the order of what the projections read.
     """
 
     node: Node
     side: Node
     rows: Tensor
     samples: Tensor
+    placed: Placed
 
 
 @unless_data_decides
@@ -44,9 +46,10 @@ def measure_absolute(bench: Bench) -> Fact[RepeatedPositions | None]:
     seen = False
     inside = bench.dependence.descendants([m.context for s in bench.sites for m in s.all])
     for reads, axis in _streams(bench):
-        added = _added(bench, reads, axis, inside)
+        added, paged = _added(bench, reads, axis, inside)
         seen |= bool(added)
-        found = _judged(bench, added)
+        whole = [a for a in added if bool(a.placed.there.all())]
+        found = _judged(bench, whole) or _restarted(bench, reads, added, paged)
         if found is not None:
             return Known(found, "what is added to equal tokens was compared")
     if not seen:
@@ -73,10 +76,16 @@ def _streams(bench: Bench) -> list[tuple[Node, int]]:
     return list(found.items())
 
 
-def _added(bench: Bench, reads: Node, axis: int, inside: set[Node]) -> list[Added]:
-    """Return what is added to the tokens before `reads`, attention before it left aside."""
+def _added(
+    bench: Bench, reads: Node, axis: int, inside: set[Node]
+) -> tuple[list[Added], list[Placed]]:
+    """Return what is added to the tokens before `reads`, attention before it left aside.
+
+    Besides, what is added where the sequence is kept on two axes.
+    """
     on_data, order = bench.dependence.on_data, bench.dependence.order.__getitem__
     found: list[Added] = []
+    paged: list[Placed] = []
     for node in sorted(bench.dependence.ancestors([reads]) - inside, key=order):
         if not is_number(bench.recording, node) or not on_data(node):
             continue
@@ -86,13 +95,18 @@ def _added(bench: Bench, reads: Node, axis: int, inside: set[Node]) -> list[Adde
         for data, side in (numbers, numbers[::-1]):
             if on_data(data) and len(shape(bench.recording, data)) > 2:
                 one = _one(bench, reads, axis, node, data, side)
-                if one is not None:
+                if isinstance(one, Added):
                     found.append(one)
+                elif one is not None:
+                    paged.append(one)
+                if one is not None:
                     break
-    return found
+    return found, paged
 
 
-def _one(bench: Bench, reads: Node, axis: int, node: Node, data: Node, side: Node) -> Added | None:
+def _one(
+    bench: Bench, reads: Node, axis: int, node: Node, data: Node, side: Node
+) -> Added | Placed | None:
     sized = shape(bench.recording, data)
     if shape(bench.recording, node) != sized or follows_input(bench, (side,)):
         return None
@@ -108,10 +122,21 @@ def _one(bench: Bench, reads: Node, axis: int, node: Node, data: Node, side: Nod
         a for a in clean
         if any(varies_along(traced.index[a], b) for b in range(rank - 1) if b != axis)
     ]  # fmt: skip
-    if len(along) != 1 or along[0] in others or len(others) > 1 or sized[along[0]] < FEWEST:
+    if set(along) & set(others) or len(others) > 1:
+        return None
+    places = tuple(_along(traced.index[a], axis) for a in along)
+    if len(along) == 2:
+        return placed_on_two(node, side, low.movedim(along, (0, 1)), places)
+    if len(along) != 1 or (sized[along[0]] < FEWEST and bool((places[0] >= 0).all())):
         return None
     samples = low.movedim(others[0], 0) if others else low[None]
-    return Added(node, side, low.movedim(along[0], 0), samples)
+    rows = low.movedim(along[0], 0)
+    return Added(node, side, rows, samples, placed_on_one(node, side, rows, places[0]))
+
+
+def _along(index: Tensor, axis: int) -> Tensor:
+    """Return (T,): the index that each position along `axis` comes from, -1 if from none."""
+    return index.movedim(axis, 0).flatten(1).amax(1)
 
 
 def _judged(bench: Bench, added: list[Added]) -> RepeatedPositions | None:
@@ -136,6 +161,19 @@ def _judged(bench: Bench, added: list[Added]) -> RepeatedPositions | None:
             length = one.rows.shape[0]
             return _repeated(Repeats("same", 0, 1, length - 1), length, at)
     return None
+
+
+def _restarted(
+    bench: Bench, reads: Node, added: list[Added], paged: list[Placed]
+) -> RepeatedPositions | None:
+    placed = [*(a.placed for a in added), *paged]
+    found = restart_of(bench, reads, placed)
+    if found is None:
+        return None
+    length = len(placed[0].rows)
+    return RepeatedPositions(
+        "restarted", WHAT, found.first, found.second, found.count, length, found.span
+    )
 
 
 def _repeated(found: Repeats, length: int, at: Node) -> RepeatedPositions:

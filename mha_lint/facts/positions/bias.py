@@ -14,7 +14,8 @@ from mha_lint.facts.bench import Bench
 from mha_lint.facts.masks.levels import HIDES, Levels, levels_of
 from mha_lint.facts.masks.steps import Step, steps_of
 from mha_lint.facts.order import NotArrangedError, order_of
-from mha_lint.facts.places import span_beside
+from mha_lint.facts.places import span_beside, span_of
+from mha_lint.facts.positions.made import line_span, slopes_span
 from mha_lint.facts.positions.origins import follows_parameters
 from mha_lint.facts.positions.shift import further_products, wrong_shift
 from mha_lint.facts.positions.slopes import (
@@ -126,7 +127,22 @@ def _judged(bench: Bench, site: Site, found: Lines, behind: int) -> WrongSlopes 
     if behind and fault is SlopeFault.SIGN:
         fault = SlopeFault.OFFSET  # beside a cache: distances from the first key of this call
     heads = len(found.before)
-    return WrongSlopes(fault, found.before, published(heads), example, _span(bench, site), sure)
+    at = _made_at(bench, site, fault, found) or _span(bench, site)
+    return WrongSlopes(fault, found.before, published(heads), example, at, sure)
+
+
+def _made_at(bench: Bench, site: Site, fault: SlopeFault, found: Lines) -> Span | None:
+    """Return where the line, or the slopes, of a bias are made that is wrong wherever it is added."""
+    tables = _tables(bench, site)
+    if fault is SlopeFault.SLOPES:
+        return slopes_span(bench, tables, found.before)
+    step = {
+        SlopeFault.SIGN: next((s for s in found.before if s < 0), None),
+        SlopeFault.FUTURE: next((s for s in found.after or () if s > 0), None),
+    }.get(fault)
+    if step is None or (fault is SlopeFault.SIGN and _penalty_added(bench, site)):
+        return None
+    return line_span(bench, tables, step, len(found.before), _gain(site))
 
 
 def _wrong(
@@ -158,6 +174,18 @@ def _wrong(
         )
         return SlopeFault.FUTURE, example, True
     return _by_sequence(bench, site, active)
+
+
+def _penalty_added(bench: Bench, site: Site) -> bool:
+    """Return whether numbers that are nowhere negative are added, where a minus was due."""
+    score = site.score
+    assert score is not None
+    for step in steps_of(bench, site):
+        if step.before and step.adds and not _only_hides(step) and step.node is not score.node:
+            values = [bench.replay.base(n) for n in step.sides if is_number(bench.recording, n)]
+            apart = span_of(step.node) != span_of(score.node)
+            return apart and all(bool((v >= 0).all()) for v in values)
+    return False
 
 
 def _by_sequence(

@@ -119,6 +119,19 @@ def _laid_out(declared: Span) -> Span:
     return _span(declared.path, found) if found is not None else declared
 
 
+def made_in(declared: Span) -> Span:
+    """Return the ``return`` of the function in the same file that the statement at `declared` calls."""
+    around = _innermost(declared.path, declared.line)
+    statement = _statement_at(around, declared.line) if around is not None else None
+    if statement is None:
+        return declared
+    for called in _functions(declared.path, _calls(statement)):
+        returns = [s for s in ast.walk(called) if isinstance(s, ast.Return)]
+        if called is not around and returns:
+            return _span(declared.path, returns[-1])
+    return declared
+
+
 def _followed(path: str, around: Function, statement: ast.stmt, steps: int) -> ast.stmt | None:
     if _calls(statement) & LAYOUT:
         return statement

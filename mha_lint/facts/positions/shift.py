@@ -13,7 +13,7 @@ from mha_lint.facts.places import span_of
 from mha_lint.model.position_facts import WrongShift
 from mha_lint.sites.operand import Operand
 from mha_lint.sites.site import Site
-from mha_lint.sites.trace import trace
+from mha_lint.sites.trace import distinct, trace
 
 
 def wrong_shift(bench: Bench, site: Site, visible: Tensor) -> WrongShift | None:
@@ -47,7 +47,10 @@ def _moved_rows(bench: Bench, site: Site, extra: Node, visible: Tensor) -> Wrong
         known = (token >= 0) & (rows >= 0) & (keys >= 0) & visible
         strange = known & (token != rows) & (token != keys)
         if not bool(strange.any()):
-            return None
+            columns = _columns(traced.index, held, flat, order.logits, visible)
+            if columns is None or operand is not site.q:
+                return None
+            return _padded(bench, site, extra, columns, (token, rows, keys), visible)
         g, i, j = (int(p) for p in strange.nonzero()[0])
         return WrongShift(
             query=int(rows[g, i, 0]), key=int(keys[g, 0, j]), row=int(token[g, i, j]),
@@ -55,6 +58,65 @@ def _moved_rows(bench: Bench, site: Site, extra: Node, visible: Tensor) -> Wrong
             span=span_of(_culprit(bench, site, extra, held, rows, keys, visible)),
         )  # fmt: skip
     return None
+
+
+def _columns(
+    index: tuple[Tensor, ...], held: Tensor, flat: Tensor, order: Tensor, visible: Tensor
+) -> tuple[Tensor, int] | None:
+    """Return which relative position each score holds (-1: none), and how many a query has."""
+    here = (flat >= 0) & visible
+    axes = []
+    for axis, one in enumerate(index):
+        column = one.reshape(-1)[order]
+        low = column.masked_fill(~here, held.shape[axis]).amin(-1)
+        high = column.masked_fill(~here, -1).amax(-1)
+        along = held.select(axis, 0).unsqueeze(axis)
+        if bool((high > low).any()) and bool((held == along).all()):
+            axes.append((torch.where(here, column, -1), held.shape[axis]))
+    return axes[0] if len(axes) == 1 else None
+
+
+def _padded(
+    bench: Bench,
+    site: Site,
+    extra: Node,
+    columns: tuple[Tensor, int],
+    held: tuple[Tensor, Tensor, Tensor],
+    visible: Tensor,
+) -> WrongShift | None:
+    """Return a visible score that holds padding, though each query has products for all its keys.
+
+    The relative positions go up by one from key to key, and would go on beyond their number.
+    """
+    (column, count), (token, rows, keys) = columns, held
+    ahead = (keys - rows).expand(visible.shape)
+    usable = visible & (rows >= 0) & (keys >= 0)
+    known, empty = usable & (token >= 0), usable & (token < 0)
+    if not bool(known.any()) or not bool(empty.any()):
+        return None
+    start = column - ahead
+    first = int(start[known][0])
+    beyond = ahead[empty] + first
+    if not bool((start[known] == first).all()) or bool(((beyond >= 0) & (beyond < count)).any()):
+        return None
+    if len(distinct(ahead[usable])) > count:
+        return None  # positions that are too far to have a product of their own
+    g, i, j = (int(p) for p in empty.nonzero()[0])
+    return WrongShift(
+        query=int(rows[g, i, 0]), key=int(keys[g, 0, j]), row=-1,
+        count=int(empty[g].sum()), visible=int(visible[g].sum()),
+        span=span_of(_widened(bench, site, extra)),
+    )  # fmt: skip
+
+
+def _widened(bench: Bench, site: Site, extra: Node) -> Node:
+    """Return the step at which padding joins the product."""
+    before = bench.replay.base(extra).numel()
+    for node in bench.dependence.between(extra, site.normaliser.logits):
+        value = bench.replay.base(node)
+        if isinstance(value, Tensor) and value.numel() > before:
+            return node
+    return site.normaliser.logits
 
 
 def _tokens(bench: Bench, operand: Operand | None, extra: Node) -> Tensor | None:

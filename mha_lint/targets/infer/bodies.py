@@ -64,7 +64,8 @@ _MADE_OF_SIZES = frozenset({"zeros", "ones", "randn", "empty", "rand", "full"})
 class Evidence:
     """What is done with one reference. ``entries``: names read from it, with "attribute", "item" or
     "get"; ``choices``: strings it is compared with; ``calls``: numbers of arguments it is called
-    with in the constructor; ``length``: items it is unpacked into.
+    with in the constructor; ``length``: items it is unpacked into; ``wholes``: references that it
+    divides.
     """
 
     roles: list[Role] = field(default_factory=list)
@@ -77,6 +78,7 @@ class Evidence:
     tested: bool = False
     divides: bool = False
     divided: bool = False
+    wholes: set[str] = field(default_factory=set)
 
     def role(self) -> Role | None:
         """Return the role that speaks loudest, or None."""
@@ -223,6 +225,7 @@ class _Walk:
                     self._of(whole).divided = True
                 if whole and (ref := self._reference(right, aliases)):
                     self._of(ref).divides = True
+                    self._of(ref).wholes.add(whole)
             case ast.Compare(left=left, comparators=[right]):
                 self._compare(left, right, aliases)
             case ast.If(test=test) | ast.IfExp(test=test):

@@ -58,7 +58,8 @@ class Constructor:
         return {
             p.name: self.guess(p, scheme)
             for p in self.parameters
-            if p.default is p.empty or (p.default is None and self._is_config(p))
+            if p.default is p.empty
+            or (p.default is None and (self._is_config(p) or self._is_shared_count(p)))
         }
 
     def render(self, arguments: dict[str, str]) -> str:
@@ -101,6 +102,10 @@ class Constructor:
             role = Role.WIDTH  # dk // heads: the width of all heads together
         elif role in (Role.LENGTH, Role.COUNT, Role.INDEX, Role.SIDE) and evidence.roles:
             role = evidence.role() if evidence.role() in (Role.WIDTH, Role.RATE) else role
+        if role in _HEADS and self._shares(name, evidence):
+            role = Role.KV_HEADS
+        if role is Role.KV_HEADS and parameter.default is None:
+            return Guess([sized(name, role, scheme)[0], "None"], role)
         options = sized(name, role, scheme)
         if evidence.length > 1:
             options = [sized_tuple(name, role, evidence.length, scheme), *options]
@@ -109,6 +114,31 @@ class Constructor:
         elif role in (Role.SIDE, Role.WINDOW):
             options += [sized_tuple(name, role, 2, scheme)]
         return Guess(list(dict.fromkeys(options)), role)
+
+    def _shares(self, name: str, evidence: Evidence) -> bool:
+        """Tell whether `name` counts heads that others share: it divides a count of heads.
+
+        Or heads are split by it, and by another count, by which alone the width is divided.
+        """
+        if evidence.wholes:
+            return any(
+                ref != name
+                and (role_of(ref.rpartition(".")[2]) is Role.HEADS or bool(self._of(ref).wholes))
+                for ref in evidence.wholes
+            )
+        return (
+            role_of(name) is not Role.HEADS
+            and Role.HEADS in evidence.roles
+            and any(e.wholes and Role.HEADS in e.roles for e in self.evidence.values())
+        )
+
+    def _is_shared_count(self, parameter: inspect.Parameter) -> bool:
+        """Tell whether `parameter` counts key/value heads; None stands for as many as queries have."""
+        evidence, role = self._of(parameter.name), role_of(parameter.name)
+        return role is Role.KV_HEADS or (role in _HEADS and self._shares(parameter.name, evidence))
+
+    def _of(self, ref: str) -> Evidence:
+        return self.evidence.get(ref, Evidence())
 
     def _annotated(self, parameter: inspect.Parameter) -> Any:
         """Return the class that annotates `parameter`, Optional and text resolved, or None."""
@@ -168,7 +198,7 @@ class Constructor:
         fields = {
             entry: self._field(f"{ref}.{entry}", entry, scheme)
             for entry, how in entries.items()
-            if entry not in METHODS and how != {"get"}
+            if entry not in METHODS and (how != {"get"} or role_of(entry) is Role.KV_HEADS)
         }
         return render_config(fields, config_shape(entries, annotated))
 
@@ -284,6 +314,7 @@ class Constructor:
         return sorted(found, key=likeness, reverse=True)[:3]
 
 
+_HEADS = frozenset({Role.HEADS, Role.GROUPS, None})
 _FLOATS = frozenset(
     {
         Role.RATE,

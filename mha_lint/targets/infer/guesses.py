@@ -52,7 +52,9 @@ def render_input(guess: InputGuess, sizes: dict[str, int], dtype: str = "") -> s
             row = f"torch.arange({shape[-1]})"
             return row if len(shape) == 1 else f"{row}.expand({shown})"
         case "lengths":
-            return f"torch.full(({shape[0]},), {sizes[guess.text or 'T']})"
+            return (
+                f"torch.full(({shape[0]},), {sizes[guess.text or 'T']}) - torch.arange({shape[0]})"
+            )
         case "size":
             return str(sizes.get(guess.text, 1))
         case "tuple" | "list":

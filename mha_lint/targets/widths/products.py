@@ -68,7 +68,7 @@ def operands(scene: Scene, error: BaseException, message: str) -> ShapeProblem |
         repeat = (
             f"repeat each key/value head {heads // kv_heads} times (repeat_interleave), or pass "
             "enable_gqa=True to scaled_dot_product_attention"
-            if heads % kv_heads == 0
+            if kv_heads and heads % kv_heads == 0
             else f"{kv_heads} does not divide {heads}: choose key/value heads that do"
         )
         return mismatched(

@@ -89,8 +89,10 @@ def test_all_sources_are_read(measured: Measure) -> None:
 
 
 def test_words_of_designs() -> None:
-    assert all(AHEAD.search(t) for t in ("look_ahead=1", "right_context", "block_causal", "prefix"))
-    assert AHEAD.search("attention over blocks of layers") is None
+    words = ("look_ahead=1", "right_context", "block_causal", "one of the future frames", "delay")
+    assert all(AHEAD.search(t) for t in words)
+    own = ("attention over blocks of layers", "future = triu(1)", "x.chunk(3)", "look_ahead_mask")
+    assert not any(AHEAD.search(t) for t in own)
     assert all(LATENT.search(t) for t in ("class SeqVAE", "autoencoder", "log_var", "posterior"))
     assert LATENT.search("a private value") is None
     assert all(ENCODED.search(t) for t in ("encoder", "model.encoder.rnn", "encode", "style"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from mha_lint.facts.masks.fit import measure_mask_fit
 from mha_lint.model.contract import Contract
 from mha_lint.model.facts import Known
@@ -73,3 +75,32 @@ def test_ahead_and_not_behind(measured: Measure) -> None:
 def test_a_window_on_both_sides(measured: Measure) -> None:
     both = ("(behind >= 0) & (behind < self.window)", "behind.abs() < self.window")
     assert misplaced(local(measured, both)) == ()
+
+
+AROUND = (
+    "(behind >= 0) & (behind < self.window)",
+    "(behind <= self.window) & (behind > -self.window)",
+)
+SAID = ("        behind =", "        # both sides alike\n        behind =")
+
+
+def test_a_window_that_is_shorter_ahead(measured: Measure) -> None:
+    case = local(measured, AROUND, SAID)
+    (one,) = misplaced(case)
+    assert (one.kind, one.certain) == ("lopsided", False)
+    assert one.says == "a query sees 3 positions before it and 2 behind it, and window is 3"
+    assert case.marked(one.span) == "(behind <= self.window) & (behind > -self.window)"
+
+
+@pytest.mark.parametrize(
+    "edits",
+    [
+        (AROUND,),  # nothing is said of both sides
+        (SAID, ("(behind >= 0) & (behind < self.window)", "(behind < 2) & (behind > -2)")),
+        # An even window has one position more before than behind.
+        (SAID, ("(behind >= 0) & (behind < self.window)", "(behind <= 1) & (behind >= -1)")),
+        (SAID, ("(behind >= 0) & (behind < self.window)", "(behind <= 5) & (behind >= -4)")),
+    ],
+)
+def test_windows_around(edits: tuple[tuple[str, str], ...], measured: Measure) -> None:
+    assert misplaced(local(measured, *edits)) == ()

@@ -488,3 +488,38 @@ class Both(nn.Module):
     (one,) = [f for f in found if f is not None]
     assert one.why == "it stands in encoder.attention, beside a decoder"
     assert case.marked(one.span) == "self.attention(x)"
+
+
+# --- numbers of real positions ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("end", "certain"),
+    [
+        ("        return y[torch.arange(B), n - 1]", True),
+        ("        # n: (B,) number of real events\n        return y", False),
+    ],
+)
+def test_a_count_that_is_read_as_padding(end: str, certain: bool, measured: Measure) -> None:
+    case = measured(
+        ("forward(self, x, mask)", "forward(self, x, n)"),
+        ("mask[:, None, None, :] == 0", "(torch.arange(T) < n[:, None])[:, None, None]"),
+        ("        return self.out(context", "        y = self.out(context"),
+        ("reshape(B, T, C))", f"reshape(B, T, C))\n{end}"),
+        text=MASKED,
+        call="torch.randn(3, 7, 24), torch.tensor([5, 4, 6])",
+    )
+    one = inverted(case)
+    assert (one.how, one.reads, one.certain) == ("polarity", "hide", certain)
+    assert one.signs[0].startswith("the comparison with n is true within each sample's length: ")
+
+
+def test_a_count_of_each_position_is_no_length(measured: Measure) -> None:
+    case = measured(
+        ("forward(self, x, mask)", "forward(self, x, n)"),
+        ("mask[:, None, None, :] == 0", "(torch.arange(T) >= n[:, :, None])[:, None]"),
+        ("        B, T, C", "        # n: (B, T) number of real positions to see\n        B, T, C"),
+        text=MASKED,
+        call="torch.randn(2, 5, 24), torch.tensor([[1, 2, 2, 4, 5], [5, 5, 5, 5, 5]])",
+    )
+    assert fit(case).inverted == ()

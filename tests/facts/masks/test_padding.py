@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from mha_lint.facts.masks.padding import measure_padding
 from mha_lint.model.contract import Contract
 from mha_lint.model.facts import Fact, Known, NotApplicable
@@ -63,10 +65,10 @@ def test_causal_attention_over_padding_at_the_end(measured: Measure) -> None:
     assert leak(case).padded == "position 0 of sample 0"
 
 
-def test_padding_that_is_zeroed_first_moves_nothing(measured: Measure) -> None:
+def test_padding_that_is_zeroed_first_has_a_weight_as_well(measured: Measure) -> None:
     zeroed = ("x = self.embed(ids)", "x = self.embed(ids) * (ids != 0)[..., None]")
-    found = padding(measured(*POOLED, zeroed, text=IDS, call=IDS_CALL))
-    assert isinstance(found, Known) and found.value is None
+    found = leak(measured(*POOLED, zeroed, text=IDS, call=IDS_CALL))
+    assert (found.zeroed, found.padded) == (True, "position 3 of sample 0")
 
 
 def test_lengths_that_serve_the_pooling(measured: Measure) -> None:
@@ -143,3 +145,93 @@ def test_a_sum_without_pairs(measured: Measure) -> None:
 
 def test_a_triangle_alone_is_no_sign(measured: Measure) -> None:
     assert isinstance(padding(measured(text=TRIANGLE, call="torch.randn(2, 5, 24)")), NotApplicable)
+
+
+FRAMES = """\
+class Encoder(nn.Module):
+    def __init__(self, d_model, num_heads):
+        super().__init__()
+        self.h = num_heads
+        self.up = nn.Linear(3, d_model)
+        self.qkv = nn.Linear(d_model, 3 * d_model)
+        self.out = nn.Linear(d_model, d_model)
+
+    def forward(self, frames, lengths):
+        B, T, _ = frames.shape
+        real = torch.arange(T) < lengths[:, None]
+        x = self.up(frames) * real[..., None]
+        q, k, v = self.qkv(x).view(B, T, 3, self.h, -1).permute(2, 0, 3, 1, 4)
+        y = F.scaled_dot_product_attention(q, k, v, attn_mask=None)
+        y = self.out(y.transpose(1, 2).reshape(B, T, -1))
+        return (y * real[..., None]).sum(1) / lengths[:, None]
+"""
+FRAMES_CALL = "torch.randn(2, 6, 3), torch.tensor([6, 4])"
+LISTED = """\
+class Layer(nn.Module):
+    def __init__(self, d_model, num_heads):
+        super().__init__()
+        self.attn = nn.MultiheadAttention(d_model, num_heads, batch_first=True)
+
+    def forward(self, x, gone=None):
+        return x + self.attn(x, x, x, key_padding_mask=gone, need_weights=False)[0]
+
+
+class Stack(nn.Module):
+    def __init__(self, d_model, num_heads):
+        super().__init__()
+        self.first = nn.ModuleList(Layer(d_model, num_heads) for _ in range(2))
+        self.last = Layer(d_model, num_heads)
+
+    def forward(self, x, gone):
+        for n, layer in enumerate(self.first):
+            x = layer(x, gone if n == 0 else None)
+        return self.last(x, gone)
+"""
+LISTED_CALL = "torch.randn(2, 6, 24), torch.arange(6) >= torch.tensor([[6], [4]])"
+
+
+def test_zeros_that_stay_among_the_keys(measured: Measure) -> None:
+    case = measured(text=FRAMES, build="Encoder(24, 4)", call=FRAMES_CALL)
+    found = leak(case)
+    assert (found.zeroed, found.padded) == (True, "position 4 of sample 1")
+    assert found.known_by == "lengths tells how long each sample is"
+    assert found.largest > 1e-3
+    assert case.marked(found.span) == "F.scaled_dot_product_attention(q, k, v, attn_mask=None)"
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        ("attn_mask=None", "attn_mask=real[:, None, None]"),
+        ("attn_mask=None", "is_causal=True"),
+        # Zeros in front are what some let a history begin with.
+        ("< lengths", ">= T - lengths"),
+    ],
+)
+def test_zeros_that_are_hidden(edit: tuple[str, str], measured: Measure) -> None:
+    found = padding(measured(edit, text=FRAMES, build="Encoder(24, 4)", call=FRAMES_CALL))
+    assert isinstance(found, NotApplicable) or found.value is None
+
+
+def test_one_module_of_a_list_is_not_told(measured: Measure) -> None:
+    case = measured(text=LISTED, build="Stack(24, 4)", call=LISTED_CALL)
+    found = leak(case)
+    assert (found.module, found.known_by) == ("first.1.attn", "gone is used elsewhere")
+    assert case.marked(found.span) == "layer(x, gone if n == 0 else None)"
+
+
+@pytest.mark.parametrize(
+    ("edits", "call"),
+    [
+        ((("gone if n == 0 else None", "gone"),), LISTED_CALL),
+        # What is not told is another layer, not one of the list.
+        ((("gone if n == 0 else None", "gone"), ("self.last(x, gone)", "self.last(x)")), LISTED_CALL),
+        # Holes are no padding.
+        ((), "torch.randn(2, 4, 24), torch.tensor([[0, 1, 0, 0], [0, 0, 1, 0]]).bool()"),
+    ],
+)  # fmt: skip
+def test_lists_that_are_right(
+    edits: tuple[tuple[str, str], ...], call: str, measured: Measure
+) -> None:
+    found = padding(measured(*edits, text=LISTED, build="Stack(24, 4)", call=call))
+    assert isinstance(found, NotApplicable) or found.value is None

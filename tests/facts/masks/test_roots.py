@@ -93,3 +93,27 @@ def test_sizes_that_may_be_samples_or_positions_stay_open(measured: Measure) -> 
     )
     (root,) = roots_of(case.bench, case.bench.sites[0])
     assert torch.equal(root.samples, torch.full((5, 5), -1))
+
+
+def test_as_many_numbers_as_samples_and_positions_tell_neither(measured: Measure) -> None:
+    case = measured(
+        ("forward(self, x, mask)", "forward(self, x, at)"),
+        ("mask[:, None, None, :] == 0", "torch.arange(T) > at[:, None]"),
+        text=MASKED,
+        call="torch.randn(5, 5, 24), torch.tensor([0, 1, 2, 3, 4])",
+    )
+    (root,) = roots_of(case.bench, case.bench.sites[0])
+    assert (root.argument, root.per_sample) == ("at", False)
+
+
+def test_lengths_less_one_over_repeated_places(measured: Measure) -> None:
+    places = "torch.arange(T).expand(B, -1).gt(lengths[:, None] - 1)[:, None, None]"
+    case = measured(
+        ("forward(self, x, mask)", "forward(self, x, lengths)"),
+        ("mask[:, None, None, :] == 0", places),
+        text=MASKED,
+        call="torch.randn(2, 5, 24), torch.tensor([5, 3])",
+    )
+    (root,) = roots_of(case.bench, case.bench.sites[0])
+    assert root.samples.tolist() == [[0] * 5, [1] * 5]
+    assert root.positions.tolist() == [[0, 1, 2, 3, 4]] * 2

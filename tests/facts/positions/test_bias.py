@@ -72,7 +72,34 @@ def test_faults(
     assert found is not None
     assert (found.fault, found.sure) == (fault, sure)
     assert found.due == (0.25, 0.0625, 2**-6, 2**-8)
-    line = "scores + bias" if fault is SlopeFault.SIGN else "scores - bias"
+    line = {SlopeFault.SIGN: "scores + bias", SlopeFault.SLOPES: edits[0][1]}.get(
+        fault, "scores - bias"
+    )
+    assert case.marked(found.span) == line
+
+
+@pytest.mark.parametrize(
+    ("edits", "line"),
+    [
+        (
+            [("slopes[:, None, None] * distance", "-slopes[:, None, None] * distance"),
+             ("scores - bias", "scores - bias")],
+            "-slopes[:, None, None] * distance",
+        ),
+        (
+            [(DISTANCE, "place[:, None] - place"),
+             ("slopes[:, None, None] * distance", "-slopes[:, None, None] * distance"),
+             ("scores - bias", "scores + bias")],
+            "-slopes[:, None, None] * distance",
+        ),
+    ],
+)  # fmt: skip
+def test_the_line_that_makes_the_wrong_steps(
+    measured: Measure, edits: list[tuple[str, str]], line: str
+) -> None:
+    case = measured(edited(BIAS, *edits))
+    found = bias_of(case).slopes
+    assert found is not None
     assert case.marked(found.span) == line
 
 

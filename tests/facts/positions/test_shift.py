@@ -73,3 +73,20 @@ def test_a_map_over_heads_is_no_further_product(measured: Measure) -> None:
     mixed = SCORES + "        scores = torch.einsum('bhij,hg->bgij', scores, self.far[:4, :4])\n"
     case = measured(TABLE, (SCORES, mixed))
     assert further_products(case.bench, case.bench.sites[0]) == []
+
+
+def test_zeros_behind_the_products(measured: Measure) -> None:
+    behind = XL.replace("F.pad(far, (1, 0))", "F.pad(far, (0, 1))")
+    case = measured(TABLE, (SCORES, behind + CAUSAL))
+    site = case.bench.sites[0]
+    found = wrong_shift(case.bench, site, ~levels_of(case.bench, site).hidden)
+    assert found is not None
+    assert (found.query, found.key, found.row) == (0, 0, -1)
+    assert case.marked(found.span) == "F.pad(far, (0, 1))"
+
+
+def test_far_keys_without_a_product(measured: Measure) -> None:
+    near = XL.replace("q @ self.far[:T].T", "F.pad(q @ self.far[:3].T, (T - 3, 0))")
+    case = measured(TABLE, (SCORES, near + CAUSAL))
+    site = case.bench.sites[0]
+    assert wrong_shift(case.bench, site, ~levels_of(case.bench, site).hidden) is None

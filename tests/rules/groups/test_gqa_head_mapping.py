@@ -67,6 +67,13 @@ def test_stated(
         assert found[0].message == f"query heads 0 to 3 meet the key/value heads {numbers}"
 
 
+def test_its_text_describes_the_order(check: Check, site: Site, at: At) -> None:
+    said = Contract((ContractEntry("gqa", "tiled", "docstring: tiled"),))
+    assert check("MHA511", site(head_groups=Known(groups(TILES, "tiled", at)), contract=said)) == []
+    blocked = site(head_groups=Known(groups(BLOCKS, "blocked", at)), contract=said)
+    assert check("MHA511", blocked) == []
+
+
 def test_keys_and_values_apart(check: Check, site: Site, at: At) -> None:
     apart = replace(groups(BLOCKS, "blocked", at), values=TILES)
     (found,) = check("MHA511", site(head_groups=Known(apart)))

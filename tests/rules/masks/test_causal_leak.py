@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -9,6 +10,7 @@ import pytest
 
 from mha_lint.model.causal_facts import CausalFault, Causality, Leak
 from mha_lint.model.facts import (
+    BranchMask,
     Known,
     Layout,
     LayoutKind,
@@ -175,3 +177,60 @@ def test_a_leak_in_words() -> None:
     assert str(LEAK) == "moving position 5 of x changes output 2 by 0.3"
     broken = Leak("ids", 3, 0, float("inf"), "the context of query")
     assert str(broken) == "moving position 3 of ids makes the context of query 0 no number"
+
+
+FAST = BranchMask("flash=True", True, 21, Span("attention.py", 18), Span("attention.py", 22), True)
+
+
+def test_a_branch_without_the_triangle(check: Check, site: Site, subject: Subject, at: At) -> None:
+    facts = subject(
+        sites=(site(branch_masks=Known((FAST,))),), causality=NotApplicable("no square")
+    )
+    assert check("MHA309", facts) == [
+        Violation(
+            "with flash=True no mask hides later positions, and on the other branch one does: 21 more"
+            " pairs of one head are visible",
+            at=at(18),
+            here="sees all positions with flash=True",
+            why="both branches should compute the same attention, and one of them reads the future",
+            help="pass the causal mask on this branch too, joined with the padding mask",
+            labels=(Label(at(22), "masked here, on the other branch"),),
+            confirm="witness: recorded with flash=True and without, the same pairs are visible here"
+            " and hidden there",
+            branch="flash=True",
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "count"),
+    [
+        ({"apart": False}, 0),
+        ({"apart": False, "flag": "pad given"}, 1),
+        ({"future": False}, 0),
+    ],
+)
+def test_which_branches_are_no_option(
+    check: Check, site: Site, subject: Subject, changes: dict[str, Any], count: int
+) -> None:
+    branch = dataclasses.replace(FAST, **changes)
+    facts = subject(sites=(site(branch_masks=Known((branch,))),), causality=faulty())
+    assert len(check("MHA309", facts)) == count
+
+
+def test_what_a_name_says_of_a_branch_is_not_said_again(
+    check: Check, site: Site, subject: Subject, at: At
+) -> None:
+    fault = CausalFault("open", 0, at(18), LEAK, "class name GPT")
+    facts = subject(sites=(site(branch_masks=Known((FAST,))),), causality=faulty(fault))
+    (found,) = check("MHA309", facts)
+    assert found.branch == "flash=True"
+
+
+def test_the_end_wraps_around(check: Check, subject: Subject, at: At) -> None:
+    (found,) = check("MHA309", subject(causality=faulty(CausalFault("wrapped", 0, at(12), LEAK))))
+    assert found.message == (
+        "the end of the sequence wraps around to its start: moving position 5 of x changes output 2"
+        " by 0.3"
+    )
+    assert found.severity is None

@@ -7,13 +7,14 @@ from typing import TypeAlias
 
 import pytest
 
-from mha_lint.model.facts import Known, SubjectFacts
+from mha_lint.model.facts import BranchMask, Known, NotApplicable, SiteFacts, SubjectFacts
 from mha_lint.model.finding import Label, Severity, Violation
 from mha_lint.model.mask_facts import IgnoredMask
 from mha_lint.model.source import Span
 
 At: TypeAlias = Callable[[int], Span]
 Check: TypeAlias = Callable[[str, SubjectFacts], list[Violation]]
+Site: TypeAlias = Callable[..., SiteFacts]
 Subject: TypeAlias = Callable[..., SubjectFacts]
 
 
@@ -61,3 +62,24 @@ def test_masks_made_in_the_call(
     assert found.message == message
     assert found.labels == (Label(at(11), "made here"),)
     assert found.severity is None
+
+
+@pytest.mark.parametrize(
+    ("future", "apart", "count"), [(False, True, 1), (True, True, 0), (False, False, 0)]
+)
+def test_a_branch_that_forgets_padding(
+    check: Check, site: Site, subject: Subject, at: At, future: bool, apart: bool, count: int
+) -> None:
+    branch = BranchMask("fast=False", future, 10, at(24), at(22), apart)
+    facts = subject(
+        sites=(site(branch_masks=Known((branch,))),),
+        ignored_masks=NotApplicable("no mask") if count else Known(()),
+    )
+    found = check("MHA307", facts)
+    assert [(f.at, f.branch) for f in found] == [(at(24), "fast=False")] * count
+    for one in found:
+        assert one.message == (
+            "with fast=False a mask has no effect: 10 pairs of one head are visible that the other"
+            " branch hides"
+        )
+        assert one.labels == (Label(at(22), "masked here, on the other branch"),)

@@ -83,3 +83,20 @@ def test_several_masks(check: Check, site: Site, at: At) -> None:
     two = replace(one, mask="b")
     both = Known(MaskFit(inverted=(one, two)), "")
     assert len(check("MHA302", site(mask_fit=both))) == 2
+
+
+def test_a_window_that_is_read_the_other_way_round(check: Check, site: Site, at: At) -> None:
+    says = "every query sees all positions but itself and the 2 before it"
+    one = Inversion("window", "the window", "", (says,), True, False, at(30), None, "6 misses 6")
+    (found,) = check("MHA302", site(mask_fit=fit(one)))
+    assert found.message == f"the window is read the other way round: {says}"
+    assert (found.at, found.severity, found.confirm) == (at(30), None, "witness: 6 misses 6")
+
+
+def test_a_window_by_its_words_alone(check: Check, site: Site) -> None:
+    one = Inversion("window", "the window", "", ("so",), False, False, None)
+    (found,) = check("MHA302", site(mask_fit=fit(one)))
+    assert found.message == (
+        "the window is read the other way round (judged from names and comments): so"
+    )
+    assert found.severity is Severity.WARNING

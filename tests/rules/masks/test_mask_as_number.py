@@ -61,3 +61,11 @@ def test_each_way_has_its_words(
     assert (found.message, found.here) == (message, here)
     assert found.at is not None and found.at.line == 22
     assert found.why and found.help and found.confirm
+
+
+def test_made_by_another_class(check: Check, site: Site, at: At) -> None:
+    number = MaskNumber(at(30), at(30), "added", "float32", 1.0, 0.97)
+    (found,) = check("MHA303", site(masking=Known(Masking(numbers=(number,)), "")))
+    assert (found.at, found.here) == (
+        at(30), "made as numbers, which the attention adds to its scores",
+    )  # fmt: skip

@@ -48,6 +48,9 @@ def test_heads_folded_the_other_way(check: Check, site: Site, at: At) -> None:
         ("halves", "hides nothing"),
         ("either", "hides too little"),
         ("window", "lies on the wrong side of the query"),
+        ("lopsided", "is shorter on one side"),
+        ("beyond", "ends one position too late"),
+        ("within", "ends one position too early"),
     ],
 )
 def test_each_kind_has_its_words(kind: str, what: str, check: Check, site: Site, at: At) -> None:

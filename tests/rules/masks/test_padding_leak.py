@@ -44,3 +44,15 @@ def test_without_a_place_the_class_is_marked(check: Check, subject: Subject, at:
 
 def test_padding_that_is_hidden(check: Check, subject: Subject) -> None:
     assert check("MHA312", subject(padding=Known(None, ""))) == []
+
+
+def test_zeros_that_stay_among_the_keys(check: Check, subject: Subject, at: At) -> None:
+    zeroed = PaddingLeak("lengths", at(22), "", "position 4 of sample 1", "the output", 0.2, True)
+    (found,) = check("MHA312", subject(padding=Known(zeroed, "")))
+    assert found.message == (
+        "padding is not hidden here: hiding the key of position 4 of sample 1, which is padded, moves"
+        " the output (it is set to 0 before, and a key of 0 has a weight as well) (lengths)"
+    )
+    assert found.confirm == (
+        "witness: hiding the key of position 4 of sample 1 moves the output by 0.2"
+    )

@@ -27,7 +27,7 @@ def test_a_wrong_sign(check: Check, site: Site, at: At) -> None:
         Violation(
             "the linear bias favours far keys: head 0 is so",
             at=at(21),
-            here="is added to the scores",
+            here="the bias comes from here",
             why="keys are preferred by something else than how near they are",
             help="subtract slope * |i - j|",
             evidence=(

@@ -31,5 +31,15 @@ def test_a_row_of_the_next_query(check: Check, site: Site, at: At) -> None:
     ]
 
 
+def test_padding_at_the_own_place(check: Check, site: Site, at: At) -> None:
+    shift = WrongShift(3, 3, -1, 7, 28, at(19))
+    (told,) = check("MHA506", site(position_bias=Known(PositionBias(shift=shift), "levels")))
+    assert told.message == (
+        "the relative shift is off by one: the score of query 3 and key 3 holds padding"
+    )
+    assert told.at == at(19)
+    assert told.confirm == "witness: no relative product moves score (3, 3)"
+
+
 def test_silent(check: Check, site: Site) -> None:
     assert check("MHA506", site(position_bias=Known(PositionBias()))) == []

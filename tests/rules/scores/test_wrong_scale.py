@@ -30,9 +30,9 @@ def scaled(value: float, named: str | None = None, **changed: Any) -> Known[Scal
     return Known(replace(Scale(value, 6**-0.5, named, init_ratio=1.02), **changed), "gain")
 
 
-def branch(here: float, other: float) -> Known[tuple[BranchScale, ...]]:
+def branch(here: float, other: float, flag: str = "fused") -> Known[tuple[BranchScale, ...]]:
     places = Span("attention.py", 30), Span("attention.py", 32)
-    return Known((BranchScale("fused", here, other, *places),), "fused was flipped")
+    return Known((BranchScale(flag, here, other, *places),), "fused was flipped")
 
 
 def test_d_model(check: Check, site: Site, at: At) -> None:
@@ -152,6 +152,11 @@ def test_the_branch_that_is_not_as_stated_is_marked(check: Check, site: Site, at
     (found,) = check("MHA202", facts)
     assert (found.at, found.here) == (at(32), "scales by 0.408")
     assert found.labels == (Label(at(30), "scales by 0.1"),)
+
+
+def test_a_flag_that_is_there_to_change_the_scale(check: Check, site: Site) -> None:
+    meant = branch(0.408, 0.204, "scale_attn_by_inverse_layer_idx=False")
+    assert check("MHA202", site(branch_scales=meant)) == []
 
 
 def test_branches_that_agree(check: Check, site: Site) -> None:
