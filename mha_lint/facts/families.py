@@ -14,7 +14,7 @@ from mha_lint.facts.masks.fit import measure_mask_fit
 from mha_lint.facts.masks.ignored import ignored_masks
 from mha_lint.facts.masks.masking import measure_masking
 from mha_lint.facts.masks.padding import measure_padding
-from mha_lint.facts.pairing import measure_pairing
+from mha_lint.facts.key_values import measure_pairing
 from mha_lint.facts.positions.absolute import measure_absolute
 from mha_lint.facts.positions.bias import measure_bias
 from mha_lint.facts.positions.rotary import measure_rotary

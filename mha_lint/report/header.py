@@ -24,7 +24,8 @@ _MANY = 4
 def target_header(target: TargetReport, view: View) -> list[Text]:
     """Return the header of a judged target."""
     differs = any(c.verdict == "mismatch" for c in target.crosscheck)
-    ok = Text("") if visible(target) or differs else line(("ok", "green"))
+    unclear = differs or bool(target.undecided)
+    ok = Text("") if visible(target) or unclear else line(("ok", "green"))
     elsewhere = [f for f in target.elsewhere if not f.suppressed]
     if elsewhere and not visible(target):
         ok = line((_elsewhere(elsewhere, target.path), "yellow"))

@@ -14,6 +14,7 @@ from mha_lint.facts.rates import (
     off_by_default,
     rates_of,
     stored_at,
+    unnamed_rates,
     with_rates,
 )
 from mha_lint.model.report import NotChecked
@@ -79,6 +80,11 @@ def test_rates_are_told_by_their_names_and_values(opened: Any) -> None:
 
 def test_of_a_config_only_those_for_attention_count(opened: Any) -> None:
     assert rates_of(opened("Configured(Cfg())")) == {"attn_pdrop": 0.1, "dropout": 0.3}
+
+
+def test_small_numbers_of_other_names(opened: Any) -> None:
+    assert unnamed_rates(opened("Plain(8, 2)")) == {"learning_rate": 0.01, "drop_path": 0.2}
+    assert unnamed_rates(opened("Plain(8, 2, drop_path=0.9)")) == {"learning_rate": 0.01}
 
 
 @pytest.mark.parametrize(

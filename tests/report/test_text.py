@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mha_lint.model.finding import Finding
+from mha_lint.model.finding import Finding, Undecided
 from mha_lint.model.report import CrossCheck, RunReport, SiteReport, Status, TargetReport
 from mha_lint.report import concise, text
 from mha_lint.report.summary import summary
@@ -151,6 +151,13 @@ def test_a_design_that_the_reference_does_not_know_is_not_called_ok(view: View) 
         " cpu;",
         "  why",
     ]
+
+
+def test_what_a_rule_could_not_judge_is_not_called_ok(view: View) -> None:
+    target = replace(checked("A"), undecided=(Undecided("MHA505", "A.0", "heads are mixed"),))
+    shown = text.render(RunReport("0", None, (target,)), view)
+    assert shown.splitlines()[0] == "a.py::A   self-attention"
+    assert "MHA505" in shown and "heads are mixed" in shown
 
 
 def test_what_was_not_measured_is_told_to_who_asks(view: View) -> None:
