@@ -1,8 +1,8 @@
 """Print whether the tests notice when a fact is no longer measured.
 
 Run by hand: ``python tests/facts/check_mutations.py [FACT ...]``. For each fact its function is
-replaced by one that returns what a right plain module gives; at least one test of tests/facts or
-tests/engine must then fail. Exits 1 if none does.
+replaced by one that returns what a right plain module gives; at least one test of tests/facts,
+tests/engine or of the fixtures must then fail. Exits 1 if none does.
 """
 
 from __future__ import annotations
@@ -72,6 +72,7 @@ FACTS = {
 }
 """Each function that measures, and the file of tests that should notice first."""
 TESTS = ("tests/facts", "tests/engine")
+FIXTURES = "tests/fixtures/test_fixtures.py"
 
 Function = Callable[..., Any]
 
@@ -167,7 +168,8 @@ def main(names: list[str]) -> int:
         start = time.perf_counter()
         with replaced(measuring(name), constant_of(name)):
             found = run_tests("-x", *skipped, f"tests/facts/{FACTS[name]}.py")
-            found = found if found.failed else run_tests("-x", *skipped, *TESTS)
+            for more in (FIXTURES, *TESTS):
+                found = found if found.failed else run_tests("-x", *skipped, more)
         unnoticed += not found.failed
         verdict = found.failed[0].removeprefix("tests/") if found.failed else "NOT NOTICED"
         seconds = time.perf_counter() - start
