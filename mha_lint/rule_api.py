@@ -123,7 +123,8 @@ def comment_rule(code: str, *, severity: Severity, since: str) -> Callable[[Comm
 
 def evidence_of(*facts: Fact[T]) -> tuple[str, ...]:
     """Return what was measured to know `facts`, one sentence each, for a violation's evidence."""
-    return tuple(fact.evidence for fact in facts if isinstance(fact, Known) and fact.evidence)
+    told = (fact.evidence for fact in facts if isinstance(fact, Known) and fact.evidence)
+    return tuple(dict.fromkeys(told))
 
 
 def known_among(*facts: Fact[T]) -> tuple[T, ...]:

@@ -114,7 +114,7 @@ def _normaliser_words(facts: SiteFacts) -> str:
 
 
 def _cost(dims: Dims, facts: SiteFacts) -> Cost:
-    """Count two FLOPs for each multiply-add; biases are left out of FLOPs and counted as parameters."""
+    """Count weights, and two FLOPs for each multiply-add; biases are left out of both."""
     del facts
     tokens_q, tokens_k = dims.batch * dims.t_q, dims.batch * dims.t_k
     inner_q, inner_k = dims.num_heads * dims.head_dim, dims.num_kv_heads * dims.head_dim

@@ -18,6 +18,7 @@ from mha_lint.facts.caching.protocol import (
     size_after,
     trials,
 )
+from mha_lint.facts.caching.slots import told_places, writes_to_itself
 from mha_lint.facts.caching.stages import departure
 from mha_lint.facts.caching.state import state_of
 from mha_lint.model.causal_facts import CacheCheck, StateCheck
@@ -60,35 +61,23 @@ def measure_state(subject: Subject, bench: Bench) -> Fact[StateCheck]:
 
 
 def _owns_a_cache(subject: Subject, arguments: Arguments) -> bool:
-    """Return whether the module keeps tensors named as caches and is told where a chunk stands.
+    """Return whether the module keeps a cache of its own and is told where a chunk stands.
 
-    Whatever they are called: tensors that a call writes to are kept for the next one.
+    Tensors that a call writes to are kept for the next one; what no call wrote to yet is known by name.
     """
-    if not isinstance(subject.module, nn.Module) or not arguments.places:
+    if not isinstance(subject.module, nn.Module):
         return False
+    if not arguments.places:
+        arguments.places |= told_places(subject, arguments)
+        for name in arguments.places:
+            arguments.fixed.pop(name, None)
+        return bool(arguments.places)
     named = any(
         SURE.search(name.lower()) and isinstance(value, torch.Tensor)
         for part in subject.module.modules()
         for name, value in [*part._buffers.items(), *vars(part).items()]
     )
-    return named or _writes_to_itself(subject)
-
-
-def _writes_to_itself(subject: Subject) -> bool:
-    """Return whether a call changes a buffer with an axis of positions, and not only its statistics."""
-    module = fresh_module(subject)
-    if not isinstance(module, nn.Module):
-        return False
-    before = {n: b.clone() for n, b in module.named_buffers() if b.dim() > 2}
-    if not before:
-        return False
-    try:
-        with torch.no_grad(), subject.environment():
-            module(*subject.args, **subject.kwargs)
-    except Exception:  # user code: what cannot be called keeps nothing
-        return False
-    after = dict(module.named_buffers())
-    return any(n in after and not torch.equal(b, after[n]) for n, b in before.items())
+    return named or writes_to_itself(subject)
 
 
 def _open(arguments: Arguments, why: str) -> Fact[CacheCheck]:

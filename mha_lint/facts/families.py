@@ -9,12 +9,12 @@ from mha_lint.facts.cache import measure_cache, measure_state
 from mha_lint.facts.causal.directions import with_directions
 from mha_lint.facts.causality import measure_causality
 from mha_lint.facts.groups import measure_groups
+from mha_lint.facts.key_values import measure_pairing
 from mha_lint.facts.learning import measure_learning
 from mha_lint.facts.masks.fit import measure_mask_fit
 from mha_lint.facts.masks.ignored import ignored_masks
 from mha_lint.facts.masks.masking import measure_masking
 from mha_lint.facts.masks.padding import measure_padding
-from mha_lint.facts.key_values import measure_pairing
 from mha_lint.facts.positions.absolute import measure_absolute
 from mha_lint.facts.positions.bias import measure_bias
 from mha_lint.facts.positions.rotary import measure_rotary

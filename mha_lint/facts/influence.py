@@ -14,8 +14,10 @@ from torch import Tensor
 from torch.fx import Node
 
 from mha_lint.facts.bench import Bench
+from mha_lint.model.facts import Kind
 from mha_lint.sites.dependence import is_number, op, operands, shape
 from mha_lint.sites.operand import Operand
+from mha_lint.sites.site import Site
 from mha_lint.sites.trace import influence_codes, varies_along
 
 MOVE = 0.37
@@ -101,7 +103,8 @@ def position_axis(bench: Bench, node: Node) -> int | None:
                     found = [
                         axis
                         for axis in axes
-                        if sizes[axis] > 1 and _runs_along(bench, node, operand, axis)
+                        if sizes[axis] > 1
+                        and _runs_along(bench, node, operand, axis, _rows(member, operand))
                     ]
                     if len(found) == 1:
                         return found[0]
@@ -126,11 +129,19 @@ def _mixed_axis(bench: Bench, node: Node, operand: Operand) -> int | None:
     return found[0] if len(found) == 1 else None
 
 
-def _runs_along(bench: Bench, node: Node, operand: Operand, axis: int) -> bool:
-    """Return whether the rows of `operand`, and no groups, come from different slices of `node`."""
+def _rows(site: Site, operand: Operand) -> tuple[int, ...]:
+    """Return the axes of `operand` that hold positions; linear attention sums keys over them first."""
+    summed = site.kind is Kind.LINEAR and operand is not site.v
+    return operand.features if summed else operand.rows
+
+
+def _runs_along(
+    bench: Bench, node: Node, operand: Operand, axis: int, rows: tuple[int, ...]
+) -> bool:
+    """Return whether `rows` of `operand`, and no groups, come from different slices of `node`."""
     codes = influence_codes(bench.replay, node, operand.node, axis)
     codes = torch.where(codes == 0, torch.full_like(codes, -1), codes)
-    return any(varies_along(codes, row) for row in operand.rows)
+    return any(varies_along(codes, row) for row in rows)
 
 
 def reached(

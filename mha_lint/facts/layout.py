@@ -87,6 +87,10 @@ def _split_of(bench: Bench, site: Site, which: str) -> Fact[Layout]:
     if torn and _compares_whole_rows(operand, rows):
         torn = []
     if torn or ("positions" in rows and "channels" in rows):
+        if as_given(operand):
+            return NotApplicable(
+                f"{which} is given, and which of its axes are channels is not said"
+            )
         return Known(
             Layout(
                 LayoutKind.SCRAMBLED, which, rows, features, _example(operand, source, traced), span
@@ -109,6 +113,15 @@ def _split_of(bench: Bench, site: Site, which: str) -> Fact[Layout]:
             )
         )
     return Known(Layout(LayoutKind.RIGHT, which, rows, features, "", span))
+
+
+def as_given(operand: Operand) -> bool:
+    """Return whether each axis is one whole axis of an input: K may be handed over as K^T."""
+    if operand.source is None or operand.source.kind != "input":
+        return False
+    axes = [(*v.data, *([-1] if v.channels else [])) for v in operand.varies]
+    taken = [x for several in axes for x in several]
+    return all(len(several) < 2 for several in axes) and len(set(taken)) == len(taken)
 
 
 def _positions_in_groups(operand: Operand) -> bool:

@@ -44,6 +44,8 @@ def _merge_of(bench: Bench, site: Site, path: OutputPath) -> Fact[Layout]:
     traced = trace(bench.replay, site.context, path.merged)
     if not bool(traced.responds.any()):
         return Unknown("the merged tensor does not move with the context")
+    if not bool(torch.isfinite(bench.replay.base(site.context)).all()):
+        return Unknown("the context holds NaN or infinity")
     if not _is_plain(bench, site, path, traced):
         return Unknown("other tensors are put in among the context before it is merged")
     labels = site.value.out_labels

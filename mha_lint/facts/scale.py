@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from mha_lint.facts.bench import Bench
 from mha_lint.facts.configured import configured
@@ -23,6 +22,7 @@ from mha_lint.facts.gain import (
     weight_gain,
 )
 from mha_lint.facts.handed import by_layer, configured_as_one, handed_down
+from mha_lint.facts.initial import init_ratio, made_up_for
 from mha_lint.facts.output import OutputPath
 from mha_lint.facts.places import span_of
 from mha_lint.facts.readings import NEAR, by_construction, is_right, matching, stated_as
@@ -39,11 +39,6 @@ from mha_lint.facts.unsteady import unless_data_decides
 from mha_lint.model.facts import Dims, Fact, Kind, Known, NotApplicable, Scale, ScaleFactor, Unknown
 from mha_lint.model.source import Span
 from mha_lint.sites.site import Site
-from mha_lint.sites.trace import distinct
-
-FOLDED = 0.25
-"""Relative distance of rms(W_q)/rms(W_k) from head_dim**-0.5 that sampling of the weights explains:
-measured .25/.25 and .36/.35 for folded ones, 1.0 to 1.5 for others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +180,7 @@ def measure_scale(
             "the normaliser is no softmax, and which of the factors are its own is not known"
         )
     ratio = init_ratio(bench, site)
-    folded = _folded(ratio, at.head_dim)
+    folded = made_up_for(bench, site, at.head_dim)
     after_names = (
         matching(found.after, at) if not math.isclose(found.after, 1.0, rel_tol=1e-6) else []
     )
@@ -264,55 +259,4 @@ def scale_span(scale: Fact[Scale]) -> Span | None:
     if isinstance(scale, Known):
         before = [f for f in scale.value.factors if f.on != "weights"]
         return before[-1].span if before else None
-    return None
-
-
-def init_ratio(bench: Bench, site: Site) -> float | None:
-    """Return rms(W_q)/rms(W_k) of the weights as the user's constructor left them."""
-    first = site.all[0]
-    if first.q is None or first.k is None:
-        return None
-    weights = [_weight(bench, o) for o in (first.q, first.k)]
-    if weights[0] is None or weights[1] is None:
-        return None
-    one, two = (float(w.detach().double().square().mean().sqrt()) for w in weights if w is not None)
-    return one / two if two > 0 else None
-
-
-def _weight(bench: Bench, operand: object) -> Tensor | None:
-    from mha_lint.sites.operand import Operand
-
-    assert isinstance(operand, Operand)
-    source = operand.source
-    if source is None or source.kind != "projection":
-        return None
-    names = [n for n in source.parameters if n in bench.recording.parameters]
-    if len(names) != 1:
-        return None
-    weight = bench.recording.values[bench.recording.parameters[names[0]]]
-    if weight.dim() < 2 or weight.is_meta:
-        return None
-    traced = operand.trace
-    if traced is None or len(source.channel_axes) != 1:
-        return torch.as_tensor(weight)
-    axis = source.channel_axes[0]
-    if not traced.clean[axis]:
-        return torch.as_tensor(weight)
-    known = [i for i in distinct(traced.index[axis][traced.responds]) if i >= 0]
-    if not known:
-        return torch.as_tensor(weight)
-    used = torch.tensor(known, device=weight.device)
-    for dim in (0, 1):
-        if weight.shape[dim] == source.out_width and weight.shape[dim] >= int(used.max()) + 1:
-            return torch.as_tensor(weight.index_select(dim, used))
-    return torch.as_tensor(weight)
-
-
-def _folded(ratio: float | None, head_dim: int) -> float | None:
-    if ratio is None:
-        return None
-    due = head_dim**-0.5
-    for one in (ratio, 1 / ratio if ratio else 0.0):
-        if due < 0.8 and abs(one - due) < FOLDED * due:
-            return one
     return None

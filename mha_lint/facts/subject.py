@@ -15,7 +15,7 @@ from mha_lint.facts.configured import passed_numbers
 from mha_lint.facts.contract import contract_of
 from mha_lint.facts.families import with_families, with_subject_families
 from mha_lint.facts.heads import measure_dims
-from mha_lint.facts.layout import measure_split
+from mha_lint.facts.layout import as_given, measure_split
 from mha_lint.facts.lost_values import with_lost_values
 from mha_lint.facts.merge import measure_merge
 from mha_lint.facts.normaliser import measure_normaliser
@@ -92,6 +92,7 @@ def measure(subject: Subject, bench: Bench, *, branch: bool = False) -> Measurem
     ]
     if subject.how in ("built", "inferred"):
         scales = [_unless_one_input(s, f) for s, f in zip(bench.sites, scales, strict=True)]
+        scales = [_unless_turned(s, f) for s, f in zip(bench.sites, scales, strict=True)]
         scales = [
             _unless_widened(s, d, f) for s, d, f in zip(bench.sites, dims, scales, strict=True)
         ]
@@ -213,6 +214,15 @@ def _unless_one_input(site: Site, scale: Fact[Scale]) -> Fact[Scale]:
         return scale
     if isinstance(scale, Known) and not scale.value.right:
         return Unknown("q, k and v are parts of one argument, whose width was guessed: pass --call")
+    return scale
+
+
+def _unless_turned(site: Site, scale: Fact[Scale]) -> Fact[Scale]:
+    """Leave the scale open where the length of the keys was taken for the width of q and k."""
+    ends = [o for o in (site.all[0].q, site.all[0].k) if o is not None and as_given(o)]
+    turned = any(o.varies[a].data for o in ends for a in o.features)
+    if turned and isinstance(scale, Known) and not scale.value.right:
+        return Unknown("the keys are taken as (..., width, T_k), and were guessed: pass --call")
     return scale
 
 

@@ -110,19 +110,29 @@ def _crosscheck(target: TargetReport, site: SiteReport, view: View, indent: int 
         if check.site == site.id
         and (check.verdict in shown or view.verbose or not _is_exact(check))
         for text in paragraph(
-            crosscheck_sentence(check, view.verbose), view, indent=indent, hang=0, style="dim"
+            crosscheck_sentence(check, view.verbose, beside_findings=bool(visible(target))),
+            view,
+            indent=indent,
+            hang=0,
+            style="dim",
         )
     ]
 
 
-def crosscheck_sentence(check: CrossCheck, verbose: bool = False) -> str:
-    """Return what the comparison with the reference says, in one sentence."""
+def crosscheck_sentence(
+    check: CrossCheck, verbose: bool = False, *, beside_findings: bool = False
+) -> str:
+    """Return what the comparison with the reference says, in one sentence.
+
+    `beside_findings`: what is found is no contradiction, as the reference takes over masks and the like.
+    """
     where = f"{check.dtype}, {check.device}"
     why = f"; {check.explanation}" if check.explanation else ""
     if check.verdict == "match":
         within = "" if _is_exact(check) else f" to within the rounding of {check.dtype}"
         told = why if verbose else ""
-        sentence = f"cross-check: equals the reference attention{within}{_difference(check)}"
+        taken = ", with masks and positions as this code has them" if beside_findings else ""
+        sentence = f"cross-check: equals the reference attention{within}{_difference(check)}{taken}"
         return f"{sentence}, {where}{told}"
     if check.verdict == "mismatch":
         at = f", first at the {check.departs_at}" if check.departs_at else ""

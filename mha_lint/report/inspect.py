@@ -55,7 +55,8 @@ def _target(target: TargetReport, view: View) -> list[Text]:
     if costs:
         out += [Text(""), *_table(_COST_COLUMNS, costs, left={0})]
         legend = (
-            "FLOPs of one call, two for each multiply-add; one head: one head of d_k = d_model on "
+            "parameters: of the projections, without biases; FLOPs of one call, two for each "
+            "multiply-add; one head: one head of d_k = d_model on "
             "the same input; ratio: FLOPs beside it"
         )
         out += paragraph(legend, view, indent=2, hang=0, style="dim")

@@ -2,6 +2,9 @@
 
 ``S_i = sum over j <= i of phi(k_j) v_j`` is no contraction, since every position keeps its own sum; the
 queries are contracted with it. Such a site is of kind "linear": it has no scores.
+
+A loop over positions keeps the one state that it needs, ``S = decay * S + k_i v_i``, and reads it with
+each query: its last reading, of all positions, stands for the site.
 """
 
 from __future__ import annotations
@@ -27,6 +30,8 @@ _PASSED = (
     | frozenset(["type_as", "getitem", "__getitem__", "div", "truediv", "pad", "roll"])
 )
 """What may stand between the product and the sum, or the sum and the queries."""
+FEWEST = 2
+"""Products that are added up before a sum is taken for a state."""
 
 
 def cumulated(
@@ -48,7 +53,59 @@ def cumulated(
             if _is_state(dependence, sources, state):
                 found.append(_site(operands_, replay, value, state_left))
                 break
-    return found
+    return found + _stepped(dependence, sources, operands_, replay, mixing, inside)
+
+
+def _stepped(
+    dependence: Dependence,
+    sources: Sources,
+    operands_: Operands,
+    replay: Replay,
+    mixing: Sequence[Contraction],
+    inside: set[Node],
+) -> list[Site]:
+    """Return the last reading of each state that a loop adds one product after another to."""
+    read: dict[Node, tuple[Contraction, bool]] = {}
+    for value in mixing:
+        for state_left in (True, False):
+            products = _added(dependence, sources, value.side(state_left)[0])
+            if value.node not in inside and len(products) >= FEWEST:
+                # All states of one loop begin with the same product.
+                read[products[0]] = (value, state_left)
+    return [_site(operands_, replay, *last) for last in read.values()]
+
+
+def _added(dependence: Dependence, sources: Sources, state: Node) -> list[Node]:
+    """Return the products that were added up to `state`, the first one first; none if it is no such sum."""
+    found: list[Node] = []
+    while True:
+        node = _kept(dependence, state)
+        if _is_outer(dependence, sources, node):
+            return [node, *found]
+        if op(node) not in ("add", "iadd", "add_"):
+            return found
+        sides = [n for n in operands(node) if dependence.on_data(n)]
+        outer = [n for n in sides if _is_outer(dependence, sources, _kept(dependence, n))]
+        if len(sides) == 1:
+            state = sides[0]  # the state that a loop begins with is 0
+        elif len(sides) == len(outer) + 1 == FEWEST:
+            found.insert(0, outer[0])
+            state = next(n for n in sides if n is not outer[0])
+        elif len(outer) == len(sides) == FEWEST:
+            return [outer[0], outer[1], *found]
+        else:
+            return found
+
+
+def _kept(dependence: Dependence, state: Node) -> Node:
+    """Return what `state` is of the state before it: as it was, or weakened by a factor."""
+    while op(state) in _PASSED | {"mul"} and operands(state):
+        pair = [n for n in operands(state) if is_tensor(dependence.recording, n)]
+        larger = [n for n in pair if _elements(dependence, n) == _elements(dependence, state)]
+        if len(larger) != 1:
+            break  # a product of two, or one that makes it larger
+        state = larger[0]
+    return state
 
 
 def _is_state(dependence: Dependence, sources: Sources, node: Node) -> bool:

@@ -33,7 +33,7 @@ def overflowing_fill(scene: Scene, error: BaseException, message: str) -> ShapeP
     fill = f"the fill {too_large[0]:.3g}" if too_large else "the fill"
     return ShapeProblem(
         "MHA305",
-        f"{fill} does not fit into {name}, whose smallest number is {limits.min:g}",
+        f"{fill} does not fit into {name}, whose most negative number is {limits.min:g}",
         scene.span,
         "fill with torch.finfo(scores.dtype).min, or mask float32 scores",
         (f"{type(error).__name__}: {message.splitlines()[0]}",),

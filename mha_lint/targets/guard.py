@@ -168,7 +168,19 @@ def _replacements() -> list[tuple[Any, str, Any]]:
         (os, "_exit", refuse("end the process")),
         (torch, "load", _weights_only(torch.load)),
         (torch, "_check_with", _light_check(torch._check_with)),
+        *_placements(),
     ]
+
+
+def _placements() -> list[tuple[Any, str, Any]]:
+    """Return ``.cuda()`` as something that does nothing, where there is no GPU."""
+    if torch.cuda.is_available():
+        return []
+
+    def stay(here: Any, *_args: object, **_kwargs: object) -> Any:
+        return here
+
+    return [(torch.Tensor, "cuda", stay), (torch.nn.Module, "cuda", stay)]
 
 
 def _light_check(check: Callable[..., Any]) -> Callable[..., Any]:

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from mha_lint.targets.current_sizes import batch_of, build_expression, read_sizes
-from mha_lint.targets.infer.bodies import parameters_of
+from mha_lint.targets.infer.bodies import function_tree, parameters_of
 from mha_lint.targets.infer.guesses import render_input
 from mha_lint.targets.infer.input_names import MASK
 from mha_lint.targets.infer.inputs import Inputs
 from mha_lint.targets.infer.module_needs import module_dtype
 from mha_lint.targets.infer.scheme import SCHEMES, Scheme
-from mha_lint.targets.make import FileMaker, StageError
+from mha_lint.targets.make import FileMaker, StageError, fresh
 from mha_lint.targets.subject import Recipe, Subject
 from mha_lint.targets.tensors import tensors_in
 from mha_lint.targets.timelimit import TimeLimitError, time_limit
@@ -24,6 +27,8 @@ from mha_lint.targets.timelimit import TimeLimitError, time_limit
 OTHER = {"ones": "zeros", "zeros": "ones"}
 LEAST = 1e-12
 """A gradient below this is rounding."""
+OF_HEADS = re.compile(r"heads?_mask")
+"""What switches heads off acts on the weights on purpose, and sees nothing of positions."""
 OPTIONS = 6
 """Ways to make one mask that are tried."""
 SECONDS = 3.0
@@ -40,10 +45,50 @@ def masked(maker: FileMaker, subject: Subject) -> Subject:
         for call in _calls(subject, name):
             made = _tried(maker, dataclasses.replace(subject.recipe, call=call))
             if made is not None:
+                if name in _loaded(subject.module) and not _read(made, name):
+                    break  # it acts in another configuration, or beside another argument
                 made.notes = subject.notes
                 subject = _turned(maker, made)
                 break
     return subject
+
+
+def _loaded(module: Any) -> set[str]:
+    """Return the names that the code of the call reads: of a mask that it forgets there is none."""
+    tree = function_tree(module.forward if isinstance(module, nn.Module) else module)
+    if tree is None:
+        return set()
+    return {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+
+
+class _Reads(TorchFunctionMode):
+    """Notes whether an operation on tensors takes, or asks anything of, one of `tensors`."""
+
+    def __init__(self, tensors: list[torch.Tensor]) -> None:
+        super().__init__()
+        self.tensors, self.found = {id(t) for t in tensors}, False
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        given = tensors_in([args, kwargs or {}])
+        self.found = self.found or any(id(t) in self.tensors for t in given)
+        return func(*args, **(kwargs or {}))
+
+
+def _read(subject: Subject, name: str) -> bool:
+    """Return whether the call of `subject` does anything with its argument `name`."""
+    reads = _Reads(list(tensors_in(subject.kwargs[name])))
+    try:
+        with subject.environment(), torch.no_grad(), torch.random.fork_rng(devices=[]), reads:
+            subject.module(*fresh(subject.args), **subject.kwargs)
+    except (Exception, SystemExit):
+        return True
+    return reads.found
 
 
 def _turned(maker: FileMaker, subject: Subject) -> Subject:
@@ -104,6 +149,7 @@ def _optional(subject: Subject) -> list[str]:
         if p.default is None
         and p.name not in subject.argument_names
         and MASK.search(p.name.lower())
+        and not OF_HEADS.search(p.name.lower())
     ]
 
 

@@ -81,6 +81,10 @@ class Missing:
         """Refuse."""
         self._refuse()
 
+    def __instancecheck__(self, _instance: object) -> NoReturn:
+        """Refuse: what is missing has no instances that could be told."""
+        self._refuse()
+
     def _refuse(self) -> NoReturn:
         package = self._mha_lint_name.partition(".")[0]
         if self._mha_lint_why:

@@ -162,4 +162,7 @@ def _refused(facts: SubjectFacts) -> Violation:
 
 
 def _by(cache: CacheCheck) -> str:
-    return f"output {cache.position}, with the positions before it cached, differs by {cache.change:.1g}"
+    return (
+        f"output {cache.position}, with the positions before it cached, differs by {cache.change:.1g}"
+        " with weights and inputs drawn anew"
+    )

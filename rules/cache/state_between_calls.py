@@ -1,12 +1,11 @@
 """One call changes the result of the next, though no cache is passed.
 
 What: The module keeps something from one call to the next, in a buffer or an attribute: keys and
-values, a running position, a memory. Two equal calls then return different results.
+values, a running position, a memory. Two equal calls then return different results. Where the class
+has a method that resets what it keeps, or a switch for it, it is a design: a note.
 
 Why: A batch that is evaluated depends on the batch before it, a new prompt sees the end of the last
 one, and a checkpoint or another worker holds another state.
-
-Where the class has a method that resets what it keeps, or a switch for it, it is a design: a note.
 
 Bad:
 

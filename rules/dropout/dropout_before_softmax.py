@@ -5,7 +5,8 @@ dropped score is 0, not minus infinity, and the others grow by 1/(1 - p). DropKe
 purpose, by adding minus infinity to them, which is no dropout layer and not reported.
 
 Why: A score of 0 still gets a weight, often a larger one than before, and the softmax of the
-rescaled scores is sharper in training than in evaluation. A mask before it can be undone.
+rescaled scores is sharper in training than in evaluation. Behind a mask it is worse: a dropped
+score of a hidden key is 0 * -inf = NaN in training, and with a finite fill the key is seen again.
 
 Bad:
 
@@ -94,7 +95,8 @@ def dropout_before_softmax(facts: SiteFacts) -> Iterator[Violation]:
             f"dropout with rate {use.rate:g} is applied to the scores, before the softmax",
             at=use.span or facts.info.at("scores", "softmax"),
             here="drops scores, not weights",
-            why="a dropped score is 0, which still gets a weight, and the others are scaled up",
+            why="a dropped score is 0, which still gets a weight (NaN where it was -inf), and the"
+            " others are scaled up",
             help="weights = dropout(torch.softmax(scores, dim=-1))",
             evidence=evidence_of(facts.dropouts),
             confirm="identity: the dropout's result is what the softmax normalises",

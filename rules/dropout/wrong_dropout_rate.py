@@ -1,10 +1,10 @@
 """In training mode the dropout that acts on the weights is not the one that was configured.
 
 What: The module is built once more with another rate for each dropout argument, and one call is
-recorded in training mode. So it shows which argument sets what is dropped. Told is a rate that acts
-nowhere although nothing else drops, or although its name says that it is for attention; weights that
-are dropped at a fixed rate, at the rate of another argument, or twice in a row; and a rate that acts
-as the probability to keep. One argument that serves the output alone is a design and not reported,
+recorded in training mode. So it shows which argument sets what is dropped. Reported are a rate that
+acts nowhere although nothing else drops, or although its name says that it is for attention; weights
+that are dropped at a fixed rate, at the rate of another argument, or twice in a row; and a rate that
+acts as the probability to keep. One argument that serves the output alone is a design and not reported,
 and a dropout layer that is never called is MHA109.
 
 Why: Evaluation is right, so no test fails: the model is just regularised otherwise than its

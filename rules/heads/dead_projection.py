@@ -1,4 +1,4 @@
-"""A projection begins as one number throughout, and cannot learn from there.
+"""All weights of a projection start at one value, and it cannot learn from there.
 
 What: Looked at is the weight that the constructor leaves. Queries and keys multiply each other, and so
 do values and W_O: where both of a pair are zero, neither gets a gradient, whatever all else is, as a

@@ -5,7 +5,7 @@ them was flipped, rolled, sorted or joined the other way round, and the other wa
 from which position each key and each value comes.
 
 Why: A weight says how much a query wants of the position behind one key. With the values in another
-order it fetches the content of some other position, so the output does not depend on which key fits.
+order it fetches the content of some other position than the one whose key fits.
 
 Bad:
 

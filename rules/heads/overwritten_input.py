@@ -5,7 +5,7 @@ bound to the first head's projection, so that the second head projects that, and
 the input through i + 1 maps.
 
 Why: Only the first head is what it should be. Later heads depend on the weights of all earlier
-ones, and in training the first layers dominate.
+ones.
 
 Bad:
 

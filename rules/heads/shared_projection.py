@@ -6,7 +6,7 @@ holds one layer h times). Multi-query attention shares keys and values among the
 fine. Reformer shares q and k on purpose, with keys normalised and a token's own key hidden: hence a
 warning.
 
-Why: With q = k the score matrix is symmetric and every token looks at itself first; heads that
+Why: With q = k the score matrix is symmetric, and tokens tend to look at themselves most; heads that
 share all their weights cannot specialise.
 
 Bad:

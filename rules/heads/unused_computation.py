@@ -1,9 +1,9 @@
 """A declared projection or dropout never reaches the output.
 
-What: The module declares a projection, a dropout or a scaled copy that has no influence on what the
-call returns: it is never called, its result is dropped, or a later line overwrites it. When the
-part that is missing has a rule of its own (W_O: MHA101, a role taken by another projection:
-MHA106), that rule speaks alone.
+What: The module declares a projection, a norm or a dropout, or computes a normalised copy of its
+input, that has no influence on what the call returns: it is never called, its result is dropped, or
+a later line overwrites it. When the part that is missing has a rule of its own (W_O: MHA101, a role
+taken by another projection: MHA106), that rule speaks alone.
 
 Why: Somebody meant it to act. Its parameters cost memory, get no gradient, and break
 DistributedDataParallel unless find_unused_parameters is set.

@@ -3,7 +3,7 @@
 What: In cross-attention the queries come from the decoder's states, and the keys and values from
 the encoder's memory. Here an argument that by its name is such a source has no influence on the
 output, while every attention computed is self-attention. What an argument is for is judged from its
-name, so this is reported as a warning. So is the reverse: the source asks and the states answer,
+name: hence a warning. So is the reverse: the source asks and the states answer,
 told by their names or by the residual, which adds the result to the states that answered.
 
 Why: The decoder never sees the encoder: it becomes a language model that ignores its input.
@@ -95,7 +95,7 @@ from mha_lint.rule_api import (
 _CROSS_WORDS = ("cross", "enc", "mem", "src", "source", "context")
 
 
-@subject_rule("MHA112", severity=Severity.ERROR, since="0.1")
+@subject_rule("MHA112", severity=Severity.WARNING, since="0.1")
 def wrong_cross_source(facts: SubjectFacts) -> Iterator[Violation]:
     """Flag a source argument that is ignored while all attention is self-attention, or asks itself."""
     yield from _reversed(facts)
@@ -118,7 +118,6 @@ def wrong_cross_source(facts: SubjectFacts) -> Iterator[Violation]:
         if encoded
         else f"make keys and values from the source: k = self.key({ignored[0].name})",
         evidence=evidence_of(facts.unused_inputs),
-        severity=Severity.WARNING,  # what the argument is for was inferred from its name
         confirm=f"identity: no output depends on {names}",
     )
 
@@ -164,7 +163,6 @@ def _reversed(facts: SubjectFacts) -> Iterator[Violation]:
             why="in cross-attention the target's states ask and the source answers",
             help=f"make queries from {k[0]}, keys and values from {q[0]}",
             evidence=evidence_of(site.roles),
-            severity=Severity.WARNING,  # what an argument is for was inferred
             confirm=f"identity: the queries depend on {' and '.join(q)} alone",
         )
 

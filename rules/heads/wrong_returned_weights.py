@@ -1,9 +1,9 @@
 """The attention weights that are returned are not those that were applied.
 
-What: An output that has a row of numbers for the queries and keys, and that the values play no part
-in, is compared with the weights that meet V, in eval mode. What is made from these weights alone
-(their mean over heads, some of their rows) is right. Told is an output that attends to keys that were
-hidden when the weights were applied, weights that were computed once more in another way, weights of
+What: An output that has an axis for the queries and one for the keys, and is computed without the
+values, is compared with the weights that meet V, in eval mode. What is made from these weights alone
+(their mean over heads, some of their rows) is right. Reported are weights on keys that were hidden
+when the weights were applied, weights that were computed once more in another way, weights of
 another layer that are returned twice, the transpose under a name that says weights, and raw scores
 under such a name. Scores that are called scores or logits are returned on purpose.
 

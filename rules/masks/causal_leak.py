@@ -8,7 +8,7 @@ mask is there on one branch alone: it is lost once a padding mask is given, or w
 A triangle that hides the query's own position as well
 leaves the first query nothing to see.
 
-That code is meant to be causal is told by a mask of its own, or by ``--expect causal``. Where names
+That code is meant to be causal is told by a mask of its own, or by `--expect causal`. Where names
 or docstrings alone say so, this is a warning.
 
 Why: In training the model reads the answer from its input: the loss is low and means nothing, and
@@ -114,7 +114,7 @@ HELP = {
     "ahead": "hide keys from the next one on: triu(diagonal=1), or k > q",
     "unmasked": "give this layer the causal mask too",
     "lost": "join what hides by OR, what keeps by AND",
-    "open": "mask the scores before the softmax, or pass is_causal=True",
+    "open": "hide the keys behind each query: a triangle as the mask of this attention",
     "other": "hide every key behind the query's own position",
     "mixing": "let each position read itself and earlier ones only: shift, pad on the left, or cumulate",
     "wrapped": "pad in front and drop what goes over the end, or hide the keys that wrapped around",

@@ -1,8 +1,8 @@
 """A causal mask over more keys than queries starts at the wrong key.
 
 What: With a cache there are more keys than queries, and query i of the new ones stands at position
-past + i. Its triangle must end there: ``tril(diagonal=T_k - T_q)``. Here it starts at the first key,
-as ``is_causal=True`` of scaled_dot_product_attention does, or rows of a square buffer that are
+past + i. Its triangle must end there: `tril(diagonal=T_k - T_q)`. Here it starts at the first key,
+as `is_causal=True` of scaled_dot_product_attention does, or rows of a square buffer that are
 counted from 0.
 
 Why: While decoding, the one new query sees the first key of the cache and nothing else, not even
@@ -125,8 +125,8 @@ def _message(fault: Misalignment) -> str:
     sees = "key 0 alone" if fault.last == 0 else f"keys 0 to {fault.last}"
     hidden = ", and not its own" if fault.hidden else ""
     return (
-        f"the causal mask of {sizes}{where} is aligned to the wrong key: query 0 sees {sees}{hidden},"
-        f" and its own key is {fault.own}"
+        f"the causal mask of {sizes}{where} is aligned to the wrong key: query 0 sees {sees}{hidden};"
+        f" it should see keys 0 to {fault.own}, its own"
     )
 
 

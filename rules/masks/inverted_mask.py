@@ -1,12 +1,13 @@
 """A mask keeps what it should hide, and hides what it should keep.
 
 What: There are two conventions for a mask of yes and no. F.scaled_dot_product_attention takes True
-for "may be seen"; nn.MultiheadAttention, masked_fill and most papers' code take True for "is hidden".
-Here a mask made for the one is read by the other, so that attention sees the padding, or later
-positions only. A triangle that shows later positions and no earlier one is reported whatever the
-names say; a mask that is an argument or made from lengths or token ids where the call's own mask, the
-padding id, lengths, or `--expect mask=keep` (or `hide`) say what True means. Where only a name or a
-comment says so, it is a warning.
+for "may be seen", and so do the masks of the Annotated Transformer and Hugging Face (1 is "keep");
+nn.MultiheadAttention and masked_fill take True for "is hidden". Here a mask made for the one is read
+by the other, so that attention sees the padding, or later positions only. A triangle that shows later
+positions and no earlier one is reported whatever the names say. A mask that is an argument, or is
+made from lengths or token ids, is reported where the call's own mask, the padding id, lengths, or
+`--expect mask=keep` (or `hide`) say what True means. Where only a name or a comment says so, it is a
+warning.
 
 Why: The model learns from padding, or from the very tokens that it should predict, and sees nothing
 of what it should read. The loss still falls.

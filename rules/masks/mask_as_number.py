@@ -139,6 +139,6 @@ def _proof(number: MaskNumber) -> str:
             f"identity: torch.tensor(True) is all that a bool tensor can hold of {number.value:g}"
         )
     return (
-        "identity: in the recorded call pairs on each side of the mask have weights, and the smaller"
-        f" side up to {number.kept:.2g} of the larger"
+        "identity: what the mask tells apart gets weights on both sides, on the smaller one up to"
+        f" {number.kept:.2g} times those on the other"
     )

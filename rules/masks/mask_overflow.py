@@ -3,17 +3,19 @@
 What: A fill such as -1e9 in a half type, or torch.finfo(torch.float32).min in float16, becomes minus
 infinity; two of the smallest numbers of a type added up do so in any type; and 0 times infinity is
 NaN. Measured in the recorded types, beside the same call in float64. Two fills that meet where
-other keys of the row stay visible harm nobody, and are not reported.
+other keys of the row stay visible harm nobody, and are not reported. It is an error where a query of
+the recorded call gets NaN weights, and a warning where none does.
 
 Why: Minus infinity hides as well, until all keys of a row have it: then the softmax gives NaN, where
 the finite fill that was written would have given a number. NaN spreads to all that is computed from
-it, and to every weight in training.
+it, and to every weight in training. In the example the first queries are padding, and a causal mask
+leaves them no key: their results are set to 0, but the gradients of all weights are NaN.
 
 Bad:
 
 ```python
 # build: MultiHeadAttention(24, 4).half()
-# call: torch.randn(3, 7, 24).half()
+# call: torch.randn(3, 7, 24).half(), torch.arange(7) < torch.tensor([[0], [2], [3]])
 import torch
 from torch import nn
 
@@ -25,23 +27,23 @@ class MultiHeadAttention(nn.Module):
         self.qkv = nn.Linear(width, 3 * width)
         self.output = nn.Linear(width, width)
 
-    def forward(self, x):
+    def forward(self, x, pad):
         qkv = self.qkv(x).unflatten(-1, (3, self.heads, self.head_dim))
         q, k, v = qkv.permute(2, 0, 3, 1, 4)
-        places = torch.arange(x.shape[1])
-        near = (places[:, None] - places[None, :]).abs() < 3
-        bias = (1 - near.to(x.dtype)) * -1e9
+        later = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1)
+        hidden = later | pad[:, None, None, :]
+        bias = hidden.to(x.dtype) * -1e9
         scores = q @ k.transpose(-2, -1) / self.head_dim**0.5
         weights = (scores + bias).softmax(dim=-1)
-        context = weights @ v
-        return self.output(context.transpose(1, 2).flatten(2))
+        context = (weights @ v).transpose(1, 2).flatten(2)
+        return self.output(context).masked_fill(pad[:, :, None], 0)
 ```
 
 Good:
 
 ```python
 # build: MultiHeadAttention(24, 4).half()
-# call: torch.randn(3, 7, 24).half()
+# call: torch.randn(3, 7, 24).half(), torch.arange(7) < torch.tensor([[0], [2], [3]])
 import torch
 from torch import nn
 
@@ -53,16 +55,16 @@ class MultiHeadAttention(nn.Module):
         self.qkv = nn.Linear(width, 3 * width)
         self.output = nn.Linear(width, width)
 
-    def forward(self, x):
+    def forward(self, x, pad):
         qkv = self.qkv(x).unflatten(-1, (3, self.heads, self.head_dim))
         q, k, v = qkv.permute(2, 0, 3, 1, 4)
-        places = torch.arange(x.shape[1])
-        near = (places[:, None] - places[None, :]).abs() < 3
-        bias = (1 - near.to(x.dtype)) * torch.finfo(x.dtype).min
+        later = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1)
+        hidden = later | pad[:, None, None, :]
         scores = q @ k.transpose(-2, -1) / self.head_dim**0.5
-        weights = (scores + bias).softmax(dim=-1)
-        context = weights @ v
-        return self.output(context.transpose(1, 2).flatten(2))
+        scores = scores.masked_fill(hidden, torch.finfo(x.dtype).min)
+        weights = scores.softmax(dim=-1)
+        context = (weights @ v).transpose(1, 2).flatten(2)
+        return self.output(context).masked_fill(pad[:, :, None], 0)
 ```
 
 References:

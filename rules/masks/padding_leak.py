@@ -3,7 +3,7 @@
 What: Samples of different length are padded to one. The code here knows where: it compares token ids
 with the padding id, has lengths or a mask, and uses it for a pooling or in another layer; or its
 embedding has a padding index and the call's ids end in it. But this attention hides no key, so that
-real positions attend to padding. It was measured: moving a padded position moves real ones. Causal
+real positions attend to padding. It was measured: changing a padded position changes real ones. Causal
 attention over padding at the end is fine, and so is code that shows no sign of padding.
 
 Why: A sample's result then depends on how long the longest sample of its batch is: alone it comes out

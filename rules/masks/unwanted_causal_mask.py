@@ -1,10 +1,10 @@
 """An encoder, or another module that should see in both directions, hides later positions.
 
 What: A causal triangle hides from each position what comes after it. A decoder needs that; an encoder
-that classifies or embeds a whole text or image does not. It is reported for `--expect bidirectional`
-and `--expect causal=no`, where the output reads the first position alone (which sees only itself under
-a triangle), and where the class is an encoder by its name or says that it sees both sides, while
-nothing in it speaks of causality.
+that classifies or embeds a whole text or image does not. It is reported with `--expect bidirectional`,
+where the output reads the first position alone (which sees only itself under a triangle), and where
+the class is an encoder by its name or says that it sees both sides, while nothing in it speaks of
+causality. `--expect causal` says that the triangle is meant.
 
 Why: The first positions are encoded without their context: half of what could be known is thrown
 away.

@@ -121,7 +121,7 @@ def _kept(weak: WeakFill) -> str:
     share = weak.kept if weak.kept > KEPT else weak.loud
     if share > ALL:
         return "takes all the weight from the visible ones"
-    times = "times" if share >= 10 else "of"
+    times = "times" if share >= 1 else "of"
     return f"keeps {share:.2g} {times} the weight of the largest visible one"
 
 

@@ -4,11 +4,11 @@ What: The site runs in a half type (or in the one that --dtype asks for) on 16 d
 operands. Its rms error against the float64 reference is divided by that of a straightforward
 implementation in the same type, every step in it; the median of the 16 ratios must not exceed 2, the
 bound that FlashAttention is tested by. Legitimate spellings stay below 1.3. A module in float32 is
-asked only where it goes through a half type between its operands and its context.
+judged only where it goes through a half type between its operands and its context.
 
-Why: Half types have 8 or 11 bits. A detour through large numbers, a cast in the wrong place or a sum
-that is kept in too few bits costs several of them, and the loss is different on every machine: the
-model trains worse, and nobody sees why, since in float32 all is well.
+Why: Half types have 8 or 11 significant bits. A detour through large numbers, a cast in the wrong
+place or a sum that is kept in too few bits costs several of them, and the error may differ from one
+machine to the next: the model trains worse, and nobody sees why, since in float32 all is well.
 
 Bad:
 

@@ -1,4 +1,4 @@
-"""Several positions of one sequence are told apart by nothing.
+"""Nothing tells several positions of one sequence apart.
 
 What: Position numbers are cut off by a clamp, begin anew within a sequence, are repeated, or are the
 same for all tokens; or they run over the batch, so that each sample gets one position. Seen on what

@@ -96,5 +96,5 @@ def unused_suppression(use: SuppressionUse) -> Iterator[Violation]:
         here="suppresses nothing",
         why="the next finding here would be hidden by it",
         help=f"keep ignore[{', '.join(left)}] only" if left else "delete the comment",
-        confirm=f"identity: the rules {codes} ran on all of the file, and found nothing there",
+        confirm=f"identity: {codes} ran on all of the file, and found nothing there",
     )

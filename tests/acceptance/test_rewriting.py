@@ -49,15 +49,7 @@ _WINDOW = "how long a window is meant is told by a name"
 _RATE = "which dropout a rate is meant for is told by its name"
 MISSED: dict[tuple[Rewrite, str], str] = {
     (renamed, "correct/masks/backward_attention.py"): "the name says that it reads backwards",
-    (renamed, "correct/masks/latent_of_the_same_sentence.py"): (
-        "that the whole sentence may be read is told by the words of an autoencoder; that what is"
-        " made of it is returned as well, could be measured"
-    ),
     (renamed, "faulty/heads/einsum_weight_orientation.py"): _NO_HEADS,
-    (renamed, "faulty/cache/own_buffers_rotated_from_zero.py"): (
-        "that tensors of the module are a cache is told by their names; that a call writes into"
-        " them, could be measured"
-    ),
     (renamed, "faulty/dropout/keep_probability_as_rate.py"): _RATE,
     (renamed, "faulty/dropout/projection_rate_on_weights.py"): _RATE,
     (renamed, "faulty/heads/logits_called_weights.py"): (
@@ -82,8 +74,8 @@ MISSED: dict[tuple[Rewrite, str], str] = {
         "the line of the call is told by the name of its part: the mask's own line is told instead"
     ),
     (renamed, "faulty/masks/tiny_gpt_without_mask.py"): _UNMASKED,
-    (renamed, "faulty/cache/values_written_to_the_first_slots.py"): (
-        "that a number tells a module where to write is known by its name"
+    (renamed, "correct/causal/first_layer_asked_to_see_all.py"): (
+        "which flag is switched off outright, so that a layer sees all, is known by its name"
     ),
     (renamed, "faulty/causal/flag_passed_to_the_cross_layer.py"): (
         "which flag asks for the triangle is known by its name: the line is that of the mask"
@@ -102,12 +94,8 @@ MISSED: dict[tuple[Rewrite, str], str] = {
     (in_a_model, "correct/masks/caller_passes_the_triangle.py"): (
         "the model passes no mask, so that its class is not as causal as it is called"
     ),
-    (in_a_model, "faulty/masks/causal_flag_never_read.py"): (
-        "the flag is one of a part: only those of the whole are read, but for being off"
-    ),
-    (in_a_model, "faulty/masks/convolution_padded_on_both_sides.py"): (
-        "behind these weights the earlier neighbour moves most of the keys, and each key is taken for"
-        " the earlier position's; that its own position moves it as well, should be measured"
+    (in_a_model, "correct/causal/cost_of_the_summary_returned.py"): (
+        "the model drops what the summary costs, so that nobody asks for the summary any more"
     ),
     (in_a_model, "faulty/causal/weights_asked_for_see_all.py"): (
         "the model passes no flags on, so that there is no branch of its own"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from mha_lint.facts.subject import _unless_turned
 from mha_lint.model.facts import LayoutKind
 from tests.facts.spellings import SPELLINGS
 
@@ -358,3 +359,49 @@ class Blocks(nn.Module):
 def test_values_of_blocks_that_keep_their_samples(measured: Measure, known: Known) -> None:
     case = measured(text=BLOCKS, build="Blocks(24, 3, 4)", call="torch.randn(2, 12, 24)")
     assert known(case.site.merge).kind == "right"
+
+
+GIVEN = """
+import torch
+from torch import nn
+
+
+class Weigh(nn.Module):
+    def __init__(self, by):
+        super().__init__()
+        self.by = by
+
+    def forward(self, q, k, v):
+        k = k
+        return (q @ k * self.by).softmax(-1) @ v
+"""
+TURNED = "torch.randn(2, 4, 7, 6), torch.randn(2, 4, 6, 9), torch.randn(2, 4, 9, 6)"
+EVEN = "torch.randn(2, 4, 7, 6), torch.randn(2, 4, 9, 6), torch.randn(2, 4, 9, 6)"
+
+
+def test_keys_that_are_handed_over_transposed(measured: Measure, why: Why, known: Known) -> None:
+    site = measured(text=GIVEN, build="Weigh(6**-0.5)", call=TURNED).site
+    kind, reason = why(site.split_k)
+    assert kind == "NotApplicable"
+    assert reason == "k is given, and which of its axes are channels is not said"
+    assert known(site.split_q).kind is LayoutKind.RIGHT
+    assert known(site.scale).right
+
+
+def test_keys_that_are_handed_over_and_torn(measured: Measure, known: Known) -> None:
+    edit = ("k = k\n", "k = k.reshape(2, 4, 6, 9)\n")
+    site = measured(edit, text=GIVEN, build="Weigh(6**-0.5)", call=EVEN).site
+    assert known(site.split_k).kind is LayoutKind.SCRAMBLED
+
+
+def test_a_guessed_call_with_turned_keys_leaves_the_scale_open(measured: Measure, why: Why) -> None:
+    case = measured(text=GIVEN, build="Weigh(0.2)", call=TURNED)
+    kind, reason = why(_unless_turned(case.bench.sites[0], case.site.scale))
+    assert kind == "Unknown"
+    assert reason == "the keys are taken as (..., width, T_k), and were guessed: pass --call"
+
+
+def test_a_guessed_call_with_upright_keys_does_not(measured: Measure, known: Known) -> None:
+    case = measured(("q @ k *", "q @ k.mT *"), text=GIVEN, build="Weigh(0.2)", call=EVEN)
+    scale = known(_unless_turned(case.bench.sites[0], case.site.scale))
+    assert (scale.right, scale.value) == (False, pytest.approx(0.2))

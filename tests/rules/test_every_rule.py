@@ -32,7 +32,7 @@ CATALOGUE = {
     "MHA108": ("heads", "redundant-projection", "note"),
     "MHA109": ("heads", "unused-computation", "warning"),
     "MHA110": ("heads", "overwritten-input", "error"),
-    "MHA112": ("heads", "wrong-cross-source", "error"),
+    "MHA112": ("heads", "wrong-cross-source", "warning"),
     "MHA113": ("heads", "transposed-weight", "error"),
     "MHA114": ("heads", "dead-projection", "warning"),
     "MHA115": ("heads", "detached-projection", "warning"),

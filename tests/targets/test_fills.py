@@ -54,5 +54,5 @@ def test_a_fill_that_half_refuses(fill: str, message: str, tmp_path: Path) -> No
     assert report.status is Status.FAILED
     (found,) = report.findings
     assert (found.code, found.rule, found.span.line) == ("MHA305", "mask-overflow", 15)
-    assert found.message == f"{message}, whose smallest number is -65504"
+    assert found.message == f"{message}, whose most negative number is -65504"
     assert found.confirmed_by == "the call raises this error"

@@ -69,3 +69,34 @@ def test_sizes_are_those_of_a_stated_build(opened: Open) -> None:
     assert subject.call == "torch.randn(3, 7, 40), mask=torch.zeros(3, 7, dtype=torch.bool)"
     assert [p.grad for p in subject.module.parameters()] == [None, None]  # type: ignore[union-attr]
     assert all(p.requires_grad for p in subject.module.parameters())  # type: ignore[union-attr]
+
+
+FLAGGED = """
+class Flagged(nn.Module):
+    def __init__(self, dim, heads, rows=False):
+        super().__init__()
+        self.rows, self.heads = rows, heads
+        self.qkv = nn.Linear(dim, 3 * dim)
+    def attend(self, q, k, v, mask, row_mask, head_mask):
+        s = q @ k.mT * q.shape[-1] ** -0.5
+        hidden = row_mask if self.rows else mask
+        w = (s if hidden is None else s.masked_fill(~hidden[:, None, None, :], -1e9)).softmax(-1)
+        return (w if head_mask is None else w * head_mask) @ v
+    def forward(self, x, mask=None, row_mask=None, head_mask=None, forgotten_mask=None):
+        b, t, c = x.shape
+        q, k, v = self.qkv(x).view(b, t, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        y = self.attend(q, k, v, mask, row_mask, head_mask)
+        return y.transpose(1, 2).reshape(b, t, c)
+"""
+
+
+def test_no_mask_of_another_configuration_and_none_of_heads(opened: Open) -> None:
+    subject = opened(FLAGGED, "Flagged")
+    assert isinstance(subject, Subject)
+    assert sorted(subject.kwargs) == ["forgotten_mask", "mask"]
+
+
+def test_a_mask_that_the_configuration_uses(opened: Open) -> None:
+    subject = opened(FLAGGED, "Flagged", build="Flagged(24, 4, rows=True)")
+    assert isinstance(subject, Subject)
+    assert sorted(subject.kwargs) == ["forgotten_mask", "row_mask"]

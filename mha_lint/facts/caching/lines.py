@@ -108,7 +108,20 @@ def position_line(step: Bench, shorter: Bench, wider: Bench, target: Node) -> Sp
             follows_new.append(node)
     for node in [*follows_new, *follows_past]:
         if span_of(node) is not None:
-            return _source_of_numbers(node) or span_of(node)
+            return _told_zero(step, node) or _source_of_numbers(node) or span_of(node)
+    return None
+
+
+def _told_zero(bench: Bench, node: Node) -> Span | None:
+    """Return the call of a function that counts from a number that it is told, if it was told 0."""
+    frames = stack_of(node)
+    if len(frames) < 2:
+        return None
+    for user in bench.dependence.users(node):
+        within = stack_of(user)[-1:] and stack_of(user)[-1].function == frames[-1].function
+        numbers = [a for a in user.args if isinstance(a, int) and not isinstance(a, bool)]
+        if within and op(user) in ("add", "radd", "__add__", "__radd__") and numbers == [0]:
+            return frames[-2].span
     return None
 
 

@@ -17,7 +17,13 @@ from torch.fx import Node
 
 from mha_lint.capture import CaptureError, record
 from mha_lint.facts.bench import Bench
-from mha_lint.facts.causal.lines import at_keyword, may_be_given, triangle_line
+from mha_lint.facts.causal.lines import (
+    at_keyword,
+    mask_nodes,
+    may_be_given,
+    tells_queries_apart,
+    triangle_line,
+)
 from mha_lint.facts.causal.patterns import Pattern, patterns_of
 from mha_lint.facts.causal.view import View
 from mha_lint.facts.contract import CAUSAL_FLAGS, docstring_of
@@ -86,6 +92,8 @@ def _fit(subject: Subject, bench: Bench, site: Site, fit: MaskFit, contract: Con
     if fit.inverted or any(m.kind == "source" for m in fit.misplaced):
         return fit
     cross = fit.causal_cross or _over_a_source(subject, bench, site)
+    if cross is not None and _is_asked_for(bench, site):
+        cross = None
     unwanted = fit.unwanted
     if unwanted is not None and not unwanted.certain and _has_mirror(bench, site):
         unwanted = None
@@ -130,6 +138,12 @@ def _over_a_source(subject: Subject, bench: Bench, site: Site) -> Triangle | Non
         why, certain, _acts_at(bench, site), int(visible.shape[1]), int(visible.shape[2]),
         int((~visible[0]).sum()), f"query {i} does not see key {j}",
     )  # fmt: skip
+
+
+def _is_asked_for(bench: Bench, site: Site) -> bool:
+    """Return whether an argument says how many keys each query sees: no triangle is drawn without it."""
+    apart = [n for n in mask_nodes(bench, site) if tells_queries_apart(bench, site, n)]
+    return bool(apart) and all(bench.dependence.on_data(n) for n in apart)
 
 
 def _acts_at(bench: Bench, site: Site) -> Span | None:

@@ -5,7 +5,16 @@ from __future__ import annotations
 import dataclasses
 
 from mha_lint.facts.bench import Bench
-from mha_lint.facts.causal.intent import AHEAD, ENCODED, LATENT, ROUNDED, STRICTLY, WHOLE, Meant
+from mha_lint.facts.causal.intent import (
+    AHEAD,
+    ENCODED,
+    LATENT,
+    ROUNDED,
+    STRICTLY,
+    WHOLE,
+    Meant,
+    is_asked_to_see_all,
+)
 from mha_lint.facts.causal.lines import (
     at_keyword,
     has_idle_mask,
@@ -16,7 +25,8 @@ from mha_lint.facts.causal.lines import (
 )
 from mha_lint.facts.causal.lost import lost_triangle
 from mha_lint.facts.causal.mixing import joins
-from mha_lint.facts.causal.patterns import UNMASKED, Pattern, ahead
+from mha_lint.facts.causal.patterns import UNMASKED, Pattern, ahead, behind
+from mha_lint.facts.causal.summaries import comes_by_a_returned_summary
 from mha_lint.facts.causal.view import View
 from mha_lint.facts.masks.levels import levels_of
 from mha_lint.facts.places import span_of
@@ -76,12 +86,12 @@ def _ahead(view: View, meant: Meant | None, text: str) -> list[CausalFault]:
     """Return sites at which every query sees a few later keys, and no word says that it should."""
     if AHEAD.search(text) and not (meant is not None and meant.stated):
         return []
+    # A window of as many keys on both sides, or of one more on one, is no triangle that starts too late.
     found: list[CausalFault] = []
     for site in view.drawn(Pattern.AHEAD):
         visible = levels_of(view.bench, site).visible[0]
         count = ahead(visible) or 0
-        # A window of as many keys on both sides is no triangle that starts too late.
-        both_sides = bool((visible == visible.T).all())
+        both_sides = abs(behind(visible) - count) <= 1
         if ((count > 1 or both_sides) and meant is None) or is_given(view.bench, site):
             continue
         leak = view.leak(site)
@@ -121,6 +131,8 @@ def _one_of_several(
 ) -> list[CausalFault]:
     """Return a site without a mask in one stack with a causal one of the same class."""
     for site in unmasked:
+        if is_asked_to_see_all(view.bench, site):
+            continue
         for other in causal:
             if view.rows(site) != view.rows(other) or not (_alike(site, other) or meant):
                 continue
@@ -161,6 +173,8 @@ def _mixed(view: View, causal: list[Site]) -> list[CausalFault]:
             continue
         found = joins(view.bench, sites, count)
         if found is None or any(_encodes(name, causal) for name in found.through):
+            continue
+        if comes_by_a_returned_summary(view.bench, found):
             continue
         for way in view.ways(count):
             other = bool(found.entry.argument) and way.entry.argument != found.entry.argument

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import re
 from dataclasses import dataclass
@@ -10,8 +11,9 @@ from torch import nn
 
 from mha_lint.facts.axis_words import source_text
 from mha_lint.facts.bench import Bench
-from mha_lint.facts.classes import class_sources
+from mha_lint.facts.classes import class_sources, tree_of
 from mha_lint.facts.contract import CAUSAL_FLAGS, contract_of, said_by_name
+from mha_lint.facts.declaration import declared_at
 from mha_lint.model.contract import Contract
 from mha_lint.sites.site import Site
 from mha_lint.targets.infer.bodies import parameters_of
@@ -86,16 +88,48 @@ def takes_a_mask(subject: Subject) -> bool:
 
 
 def _said_by_owners(subject: Subject, bench: Bench, sites: list[Site]) -> str | None:
-    """Return what the classes that hold `sites` are called, unless a flag of theirs is off."""
+    """Return what the parts that hold `sites` say by a flag or by their class, unless a flag is off."""
+    flags = [_flag(_owners(bench, site)) for site in sites]
+    if any(flag is not None and flag[1] is False for flag in flags):
+        return None
+    if flags and all(flags) and flags[0] is not None:
+        return flags[0][0]
     for site in sites:
         for owner in _owners(bench, site):
-            flags = [vars(owner).get(name) for name in CAUSAL_FLAGS]
-            if any(flag is False for flag in flags):
-                return None
             said = _said_of(subject, owner)
             if said is not None:
                 return said
     return None
+
+
+def _flag(owners: list[nn.Module]) -> tuple[str, bool] | None:
+    """Return what the innermost flag of `owners` says, and whether it is on; None if there is none."""
+    for owner in owners:
+        for name in sorted(CAUSAL_FLAGS):
+            value = vars(owner).get(name)
+            if isinstance(value, bool):
+                return f"attribute {name}={value} of {type(owner).__name__}", value
+    return None
+
+
+def is_asked_to_see_all(bench: Bench, site: Site) -> bool:
+    """Return whether the line that makes a part around `site` switches its causal flag off outright."""
+    path = str(site.context.meta.get("module", ""))
+    owners = _owners(bench, site)
+    said = _flag(owners)
+    while path and said is not None and said[1] is False:
+        made = declared_at(bench.recording.module, path)
+        if made is not None and any(
+            keyword.arg in CAUSAL_FLAGS
+            and isinstance(keyword.value, ast.Constant)
+            and keyword.value.value is False
+            for call in ast.walk(tree_of(made.path))
+            if isinstance(call, ast.Call) and made.line <= call.lineno <= made.end_line
+            for keyword in call.keywords
+        ):
+            return True
+        path = path.rpartition(".")[0]
+    return False
 
 
 def _said_of(subject: Subject, owner: nn.Module) -> str | None:

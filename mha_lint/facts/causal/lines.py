@@ -159,6 +159,16 @@ def _tells_queries_apart(bench: Bench, node: Node) -> bool:
     return bool((value != value[..., :1, :]).any())
 
 
+def tells_queries_apart(bench: Bench, site: Site, node: Node) -> bool:
+    """Return whether `node` holds a row of keys for each query of `site`, and rows that differ."""
+    value = bench.recording.values.get(node)
+    if not isinstance(value, Tensor) or value.dim() < 2:
+        return False
+    sizes = bench.recording.values[site.scores].shape
+    pairs = {(sizes[q], sizes[k]) for q in site.row_axes for k in site.key_axes}
+    return tuple(value.shape[-2:]) in pairs and bool((value != value[..., :1, :]).any())
+
+
 def _declared(bench: Bench, node: Node) -> Span | None:
     """Return the line of the constructor that draws the buffer or constant `node`."""
     name = str(node.meta.get("buffer") or node.meta.get("constant") or "")

@@ -76,7 +76,7 @@ def joins(bench: Bench, sites: list[Site], count: int) -> Mixed | None:
         targets = [
             n for s in ends for n in sorted(_operand_nodes(s) & below, key=order.__getitem__)
         ]
-        through = [n for n in outputs if n in below] if source.argument == "" else []
+        through = [n for n in outputs if n in below]
         if not targets and not through:
             continue
         assert source.axis is not None
@@ -94,15 +94,34 @@ def joins(bench: Bench, sites: list[Site], count: int) -> Mixed | None:
                     at = _join(bench, source, node, positions, own or 0, sites)
                     return _mixed(bench, source, at or node, leak, name)
         for node in through:
-            axis = aligned_axis(positions, by_node[node])
-            if axis is None:
-                continue
-            one = axis_moves(positions, by_node[node], axis, length)
-            leak = one.early()
-            if leak is not None:
-                at = _join(bench, source, node, positions, one.own or 0, sites)
+            of_output = _output_moves(bench, sites, count, source, node, positions, by_node[node])
+            leak = of_output.early() if of_output is not None else None
+            if of_output is not None and leak is not None:
+                at = _join(bench, source, node, positions, of_output.own or 0, sites)
                 return _mixed(bench, source, at or node, leak, "output")
     return None
+
+
+def _output_moves(
+    bench: Bench,
+    sites: list[Site],
+    count: int,
+    source: Entry,
+    node: Node,
+    positions: list[int],
+    change: Tensor,
+) -> Moves | None:
+    """Return how the rows of an output move: where all move alike, rows are those of attention."""
+    assert source.axis is not None
+    length = int(bench.replay.base(source.node).shape[source.axis])
+    axis = aligned_axis(positions, change)
+    if axis is not None:
+        return axis_moves(positions, change, axis, length)
+    owns = [own for entry, own in into(bench, sites, count) if entry == source]
+    out = _out_of(bench, sites, node) if owns and bool((change > 0).any()) else None
+    if out is None:
+        return None
+    return Moves(tuple(positions), along(change, out[0]), owns[0] + out[1], False)
 
 
 def _mixed(
@@ -253,8 +272,11 @@ def _join(
         if node not in measured:  # a tuple: what it is made of stands for it
             state[node] = False if False in read else None
             continue
+        if not bool((measured[node] > 0).any()):
+            state[node] = False  # attention, which is held: nothing else is mixed in yet
+            continue
         state[node] = _leaks(positions, measured[node], own, counts)
-        if state[node] and False in read:
+        if (state[node] or _all_alike(measured[node], counts)) and False in read:
             return node
     return None
 
@@ -282,6 +304,16 @@ def _leaks(positions: list[int], change: Tensor, own: int, counts: set[int]) -> 
     if verdicts:
         return min(verdicts)[1]
     return False if any(_apart(change, axis) for axis in range(change.dim() - 1)) else None
+
+
+def _all_alike(change: Tensor, counts: set[int]) -> bool:
+    """Return whether what moves one row of a tensor that has rows moves all of them."""
+    hit = change > 0
+    axes = [a for a in range(1, hit.dim()) if hit.shape[a] in counts]
+    if any(_apart(change, a - 1) for a in axes):
+        return False  # positions are apart there: the other axis holds as many channels
+    rows = [hit.movedim(a, 1) for a in axes if a < hit.dim() - 1]
+    return bool(hit.any()) and any(bool((r == r[:, :1]).all()) for r in rows)
 
 
 def _apart(change: Tensor, axis: int) -> bool:

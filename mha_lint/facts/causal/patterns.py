@@ -78,6 +78,12 @@ def ahead(visible: Tensor) -> int | None:
     return count if bool(same.all()) else None
 
 
+def behind(visible: Tensor) -> int:
+    """Return how many earlier keys a query of (T, T) sees at most."""
+    place = torch.arange(visible.shape[0])
+    return int(torch.where(visible, place[:, None] - place, 0).amax())
+
+
 def _pattern(visible: Tensor) -> Pattern:
     size = visible.shape[0]
     later = torch.ones(size, size, dtype=torch.bool).triu(1)

@@ -128,8 +128,9 @@ def moves_of(positions: Sequence[int], rows: Tensor, length: int) -> Moves:
 def _own(positions: Sequence[int], rows: Tensor, length: int) -> int | None:
     """Return what to add to a position to get its row.
 
-    With as many rows as positions it is 0: a causal convolution may move the next row more. Rows that
-    all positions move alike (a summary of them) are of no position.
+    With as many rows as positions it is 0: a causal convolution may move the next row more, a centred
+    one the row before, but then each position moves its own row as well. Rows that all positions
+    move alike (a summary of them) are of no position.
     """
     extra = rows.shape[1] - length
     most = dominant_shift(positions, rows)
@@ -138,6 +139,8 @@ def _own(positions: Sequence[int], rows: Tensor, length: int) -> int | None:
         return None
     if most is None:
         return extra if extra >= 0 else None
+    if extra == 0 and all(bool(hit[i, p]) for i, p in enumerate(positions)):
+        return 0
     return min(most, extra) if extra >= 0 else most
 
 

@@ -189,7 +189,7 @@ def _why_both(subject: Subject, bench: Bench, site: Site, contract: Contract) ->
     if stated is not None and stated.stated:
         return "--expect bidirectional", True
     if contract.denies("causal"):
-        return "--expect causal=no", True
+        return "it is stated not to be causal", True
     if contract.entry("causal") is not None:
         return "", False
     inferred = f"{stated.source} says so" if stated is not None else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -21,13 +22,17 @@ from mha_lint.facts.masks.forms import (
     sites_of_mask,
 )
 from mha_lint.facts.masks.handover import not_handed_on, not_used_beside
+from mha_lint.facts.masks.joins import apart
+from mha_lint.facts.masks.levels import levels_of
 from mha_lint.facts.masks.origins import PASSING, pattern_of
 from mha_lint.facts.masks.steps import steps_of
+from mha_lint.facts.masks.streams import is_nameless, of_absent_states
+from mha_lint.facts.order import NotArrangedError
 from mha_lint.facts.places import span_of
 from mha_lint.facts.unsteady import unless_data_decides
 from mha_lint.model.facts import Fact, Kind, Known, NotApplicable
 from mha_lint.model.mask_facts import IgnoredMask
-from mha_lint.sites.dependence import is_number, is_tensor, op, operands
+from mha_lint.sites.dependence import is_number, is_tensor, op, operands, shape
 from mha_lint.sites.site import Site
 from mha_lint.targets.subject import Subject
 
@@ -53,7 +58,7 @@ def _measured(bench: Bench, subject: Subject) -> Fact[tuple[IgnoredMask, ...]]:
     given = search.unread([*thrown, *built])
     kept = unread_triangles(bench) if not thrown and not built else []
     found = tuple(dict.fromkeys((*thrown.values(), *built.values(), *given, *kept)))
-    return Known(found, "the recorded graph was searched for what no attention reads")
+    return Known(found, "no score and no weight of the recorded call depends on it")
 
 
 class _Search:
@@ -125,7 +130,8 @@ class _Search:
         elif op(node) == "mul":
             changed = (after == 0) & (before != 0)
         if not bool(changed.any()) or bool(changed.all()):
-            return None
+            alike = op(node) == "masked_fill" and bool((value == value.flatten()[0]).all())
+            return side if alike and self.dependence.on_data(side) else None  # as made up
         return side if form_of(value, "mask") is not None or op(node) == "setitem" else None
 
     def _is_live(self, node: Node) -> bool:
@@ -137,7 +143,7 @@ class _Search:
     def _hidden_anyway(self, mask: Node, node: Node) -> bool:
         """Return whether the sites behind a discarded join hide what its mask would."""
         value = self.recording.values[mask]
-        return any(self._hides(m, value) for m in self.members)
+        return bool(value.any()) and any(self._hides(m, value) for m in self.members)
 
     def _hides(self, member: Site, value: Tensor) -> bool:
         known = hidden_pairs(self.bench, member)
@@ -178,15 +184,21 @@ class _Search:
         if form is None or self._drawn(node):
             return None
         inputs = self.dependence.inputs_of(node)
+        if inputs and all(of_absent_states(self.subject, n) for n in inputs):
+            return None
         if inputs & used or not self._about_keys(node):
             return None  # the attention hears of it otherwise, or it is about something else
         below = {n for n in self.dependence.descendants([node]) if n.op == "call_function"} - {node}
         if below & self.data or any(self._is_single(n) or op(n) in CHOSEN for n in below):
             return None
-        sites = self._waiting(sites_of_mask(self.bench, value, form, " ".join(inputs)))
+        sites = self._waiting(
+            sites_of_mask(self.bench, value, form, " ".join(inputs)), " ".join(inputs)
+        )
         if not sites or any(self._hides(m, value) for s in sites for m in s.all[:1]):
             return None
         first = sites[0].all[0]
+        if apart(node, first.scores) and all(self._chosen(s.all[0], value) for s in sites):
+            return None
         return IgnoredMask(
             "",
             "built",
@@ -198,9 +210,42 @@ class _Search:
             span_of(node),
         )
 
-    def _waiting(self, sites: list[Site]) -> list[Site]:
-        """Leave out cross-attention that has got another argument's mask: the two were mixed up."""
-        return [s for s in sites if s.kind is not Kind.CROSS or not self._inputs_of_masks([s])]
+    def _chosen(self, member: Site, value: Tensor) -> bool:
+        """Return whether a site has got another mask of the same kind: one of those for each kind of
+        layer, of which a wider and a narrower one (a triangle and a window in it) hide much alike.
+        """
+        try:
+            levels = levels_of(self.bench, member)
+        except NotArrangedError:
+            return False
+        queries, keys = levels.hidden.shape[1:]
+        if [n for n in value.shape if n != 1] != [queries, keys]:
+            return False
+        if bool((levels.group.queries != torch.arange(queries)).any()):
+            return False
+        shared = levels.hidden.all(0)
+        truths = value.reshape(queries, keys)
+        truths = truths if truths.dtype == torch.bool else truths <= -HIDES
+        return bool(shared.any()) and any(
+            bool(marks.any())
+            and not (bool((shared & ~marks).any()) and bool((marks & ~shared).any()))
+            for marks in (truths, ~truths)
+        )
+
+    def _waiting(self, sites: list[Site], name: str) -> list[Site]:
+        """Leave out cross-attention that has got another argument's mask: the two were mixed up.
+
+        Where sequences are equally long, a mask whose name tells none of them may be that one's as
+        well, whatever site it fits.
+        """
+        told = [
+            s
+            for s in self.bench.sites
+            if s.kind is Kind.CROSS and self._inputs_of_masks([s]) - {name}
+        ]
+        if told and is_nameless(name) and all(_is_square(self.bench, s) for s in [*sites, *told]):
+            return []
+        return [s for s in sites if not any(s is t for t in told)]
 
     def _from_whole_numbers(self, node: Node) -> bool:
         """Return whether a mask is made from arguments, and none of them is of floats."""
@@ -258,8 +303,10 @@ class _Search:
         ):
             if node in self.dependence.live or node in above:
                 continue
-            form = form_of(value, name)
-            sites = self._waiting(sites_of_mask(self.bench, value, form, name)) if form else []
+            form = None if of_absent_states(self.subject, name) else form_of(value, name)
+            sites = (
+                self._waiting(sites_of_mask(self.bench, value, form, name), name) if form else []
+            )
             if form is None or not sites or not self._without_effect(name, value, form):
                 continue
             if any(self._hides(s.all[0], value) for s in sites):
@@ -340,6 +387,12 @@ def _equal(one: Any, other: Any) -> bool:
     if not isinstance(one, Tensor) or not isinstance(other, Tensor) or one.shape != other.shape:
         return False
     return bool(torch.equal(one.nan_to_num(), other.nan_to_num()))
+
+
+def _is_square(bench: Bench, site: Site) -> bool:
+    """Return whether a site has as many keys as queries."""
+    sizes = shape(bench.recording, site.scores)
+    return math.prod(sizes[a] for a in site.key_axes) == math.prod(sizes[a] for a in site.row_axes)
 
 
 def _type(value: Tensor) -> str:

@@ -42,6 +42,7 @@ def _late(scene: Scene, join: Join) -> LateMask | None:
     size = before.abs().nan_to_num().amax(-1, keepdim=True)
     seen = before.abs() > HIDDEN * size
     lost = marks & seen & (~marks & seen).any(-1, keepdim=True)
+    lost &= torch.isfinite(before).all(-1, keepdim=True)  # no weights, no sum of them
     rows = lost.any(-1)
     if not bool(rows.any()):
         return None
@@ -51,7 +52,7 @@ def _late(scene: Scene, join: Join) -> LateMask | None:
     if without is None:
         return None
     now, then = scene.final.sum(-1)[rows], without.sum(-1)[rows]
-    if bool((then > 1 + SAME).any()):
+    if bool((then > 1 + SAME).any()) or not bool(torch.isfinite(then).all()):
         return None  # not normalised over the keys
     if bool(((now - then).abs() <= SAME * then.abs()).all()) or _made_up_later(scene, step.node):
         return None

@@ -9,6 +9,7 @@ from torch.fx import Node
 from mha_lint.facts.bench import Bench
 from mha_lint.facts.masks.joins import handed_over
 from mha_lint.facts.masks.origins import made_at, pattern_of
+from mha_lint.facts.masks.roots import COMPARISONS
 from mha_lint.facts.masks.scene import STRONG, Join, Scene, different, mixed
 from mha_lint.facts.masks.steps import SAME
 from mha_lint.facts.places import span_of
@@ -80,9 +81,14 @@ def _collapse(bench: Bench, node: Node) -> MaskNumber:
 
 
 def _as_it_came(bench: Bench, side: Node) -> bool:
-    """Return whether `side` is an argument after layout changes and casts to floats alone."""
+    """Return whether `side` is an argument after layout changes and casts to floats alone.
+
+    What a comparison makes is 0 and 1 whatever came.
+    """
     node = side
     while node.op == "call_function":
+        if op(node) in COMPARISONS:
+            return False
         value = bench.recording.values[node]
         above = [n for n in operands(node) if is_tensor(bench.recording, n)]
         if len(above) != 1 or value.numel() < bench.recording.values[above[0]].numel():

@@ -152,6 +152,8 @@ def _line(bench: Bench, site: Site) -> Span | None:
     own = line_of_its_own(bench, first, first.score.node, told)
     if own is not None and own != span_of(first.score.node):
         return own
+    if first.kind is Kind.LINEAR:
+        return span_of(first.score.node)
     listed = next((s for s in told if _is_alike(s, site)), None)
     if listed is not None:
         return _list_line(bench, site, listed) or span_of(first.normaliser.logits)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from dataclasses import dataclass
+from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from mha_lint.facts.bench import Bench
 from mha_lint.facts.influence import Entry
@@ -14,6 +16,7 @@ from mha_lint.facts.masks.held import entries_of, rows_of
 from mha_lint.facts.masks.roots import Root, all_roots, roots_of
 from mha_lint.facts.order import NotArrangedError
 from mha_lint.sites.site import Site
+from mha_lint.targets.subject import Subject
 
 _COMMON = frozenset(
     [
@@ -203,3 +206,34 @@ def _as_long(bench: Bench, one: Root, other: Root) -> bool:
 def is_source_name(name: str) -> bool:
     """Return whether an argument is called after the source of an encoder-decoder."""
     return "<source>" in words_in(name)
+
+
+def is_nameless(name: str) -> bool:
+    """Return whether the name of a mask tells no sequence from another."""
+    return not words_in(name) and not {"x", "query", "self"} & set(name.lower().split("_"))
+
+
+def of_absent_states(subject: Subject, name: str) -> bool:
+    """Return whether a mask is called after states that the call leaves out.
+
+    ``encoder_attention_mask`` says nothing where no ``encoder_hidden_states`` came.
+    """
+    words = words_in(name) - {"<source>", "<target>"}
+    called: Any = subject.module
+    call = called.forward if isinstance(called, nn.Module) else called
+    try:
+        taken = inspect.signature(call).parameters
+    except (TypeError, ValueError):
+        return False
+    return bool(words) and any(
+        p.default is None
+        and _is_left_out(subject, other)
+        and words & words_in(other)
+        and not re.search(r"mask|pad|valid", other.lower())
+        for other, p in taken.items()
+    )
+
+
+def _is_left_out(subject: Subject, name: str) -> bool:
+    given = dict(zip(subject.argument_names, subject.args, strict=False)) | subject.kwargs
+    return given.get(name) is None

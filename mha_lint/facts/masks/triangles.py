@@ -54,7 +54,8 @@ def turned_triangle(subject: Subject, bench: Bench, site: Site) -> Inversion | N
     span, built = _fault(bench, found, made, join)
     t = visible.shape[1]
     side = "itself and later positions" if found.itself else "later positions"
-    signs = (f"every one of {t} positions sees {side} only, and none sees an earlier one",)
+    last = "" if found.itself else ", and the last sees nothing at all"
+    signs = (f"every one of {t} positions sees {side} only, none sees an earlier one{last}",)
     other = made_at(bench, join if built else made)
     return Inversion(
         "triangle",

@@ -17,14 +17,18 @@ from mha_lint.facts.masks.held import Rows
 from mha_lint.facts.masks.joins import join_of
 from mha_lint.facts.masks.levels import levels_of
 from mha_lint.facts.masks.roots import mask_closure, roots_of
+from mha_lint.facts.masks.steps import steps_of
 from mha_lint.facts.places import span_of
 from mha_lint.model.mask_fit_facts import Misplaced
-from mha_lint.sites.dependence import op
+from mha_lint.sites.dependence import is_number, op
 from mha_lint.sites.site import Site
 
 _RANDOM = frozenset(
     ["rand", "randn", "randint", "randperm", "bernoulli", "rand_like", "multinomial"]
 )
+LOWEST = 1e6
+DIGITS = 1e4
+"""What is added counts down to `LOWEST`, and to one part of `DIGITS`: the rest is rounding."""
 
 
 def mixed_windows(bench: Bench, site: Site, rows: Rows) -> Iterator[Misplaced]:
@@ -34,9 +38,13 @@ def mixed_windows(bench: Bench, site: Site, rows: Rows) -> Iterator[Misplaced]:
         return
     if any(op(n) in _RANDOM for n in mask_closure(bench, site)):
         return
-    visible = levels_of(bench, site).visible
-    patterns = _numbered(visible.flatten(1))
-    heads = levels_of(bench, site).group.heads
+    levels = levels_of(bench, site)
+    if _is_fixed(bench, site):
+        size = levels.level.nan_to_num(neginf=-LOWEST).clamp(min=-LOWEST, max=LOWEST)
+        patterns = _numbered((size * DIGITS).round().flatten(1))
+    else:
+        patterns = _numbered(levels.visible.flatten(1))
+    heads = levels.group.heads
     found: dict[tuple[int, int], dict[int, int]] = {}
     for g, (b, w, h) in enumerate(
         zip(samples.tolist(), places.tolist(), heads.tolist(), strict=True)
@@ -60,6 +68,28 @@ def mixed_windows(bench: Bench, site: Site, rows: Rows) -> Iterator[Misplaced]:
         True,
         span_of(join),
     )
+
+
+def _is_fixed(bench: Bench, site: Site) -> bool:
+    """Return whether what joins the scores is the same for all data: then its numbers count too.
+
+    A mask between windows is often a soft one (-100).
+    """
+    closure = mask_closure(bench, site)
+    above = [n for n in closure if n.op == "placeholder"]
+    if not above:
+        return True
+    if not all(is_number(bench.recording, n) for n in above):
+        return False
+    replay, generator = bench.replay, torch.Generator().manual_seed(3)
+    sides = [n for step in steps_of(bench, site) for n in step.sides]
+    moved = {
+        n: at + torch.rand(at.shape, generator=generator, dtype=at.dtype)
+        for n in above
+        for at in (replay.base(n),)
+    }
+    after = replay.run(sides, moved)
+    return all(torch.equal(replay.base(n), v) for n, v in zip(sides, after, strict=True))
 
 
 def _windows(rows: Rows) -> Tensor | None:

@@ -48,7 +48,8 @@ def wrong_pairs(bench: Bench, site: Site, sides: dict[str, Turned]) -> WrongPair
         angles = [angle(turned, group, row, f) for f in (feature, partner)]
         example = (
             f"at position {position} feature {feature} of a head is turned by {angles[0]:.3g} rad,"
-            f" and feature {partner}, the other of its pair, by {angles[1]:.3g} rad"
+            f" and feature {partner}, the other of its pair, by {angles[1]:.3g} rad (half turns and"
+            " signs aside)"
         )
     elif fault is PairFault.SIGNS:
         example = (

@@ -110,7 +110,7 @@ def _axis(site: Site, sides: dict[str, Turned]) -> WrongTurnAxis | None:
                 axis = name
                 example = (
                     f"{name[:-1]} {int(own[same][at])} turns feature {feature} by"
-                    f" {angleturn_span(turned, same, at, feature):.3g} rad at every position"
+                    f" {_angle(turned, same, at, feature):.3g} rad (whole turns aside) at every position"
                 )
                 break
     if not found:
@@ -118,7 +118,7 @@ def _axis(site: Site, sides: dict[str, Turned]) -> WrongTurnAxis | None:
     return WrongTurnAxis(axis, tuple(found), example, turn_span(sides[found[0]], site))
 
 
-def angleturn_span(turned: Turned, same: torch.Tensor, at: int, feature: int) -> float:
+def _angle(turned: Turned, same: torch.Tensor, at: int, feature: int) -> float:
     """Return the angle of a feature in the `at`-th of the groups that are `same`."""
     group = int(same.nonzero().flatten()[at])
     return turn_of(turned, group, 0, feature)

@@ -68,7 +68,7 @@ def uneven_turns(
             f"at position {position} feature {found.feature} of a query is turned by {angles[0]:.3g}"
             f" rad, that of a key by {angles[1]:.3g}" + (
                 " rad the other way" if found.fault == "opposite" else " rad"
-            )
+            ) + " (whole turns and signs aside)"
         )  # fmt: skip
     which, other = _odd_one(bench, sides)
     ends = dict(zip("qk", spans, strict=True))

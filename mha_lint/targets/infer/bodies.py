@@ -84,7 +84,7 @@ class Evidence:
         """Return the role that speaks loudest, or None."""
         if self.roles:
             return max(self.roles, key=self.roles.count)
-        if self.divides and not self.divided:
+        if self.divides:  # also d // heads beside heads // kv_heads
             return Role.HEADS
         return Role.WIDTH if self.divided else None
 
@@ -226,8 +226,8 @@ class _Walk:
                 if whole and (ref := self._reference(right, aliases)):
                     self._of(ref).divides = True
                     self._of(ref).wholes.add(whole)
-            case ast.Compare(left=left, comparators=[right]):
-                self._compare(left, right, aliases)
+            case ast.Compare(left=left, ops=[how], comparators=[right]):
+                self._compare(left, how, right, aliases)
             case ast.If(test=test) | ast.IfExp(test=test):
                 plain = test.operand if isinstance(test, ast.UnaryOp) else test
                 if ref := self._reference(plain, aliases):
@@ -245,12 +245,17 @@ class _Walk:
                         for k in keys
                         if isinstance(k, ast.Constant) and isinstance(k.value, str)
                     ]
-            case ast.Attribute():
+            case ast.Attribute() | ast.Subscript(slice=ast.Constant(value=str())):
                 self._reference(node, aliases)  # notes what is read of a config
             case _:
                 pass
 
-    def _compare(self, left: ast.expr, right: ast.expr, aliases: dict[str, str]) -> None:
+    def _compare(
+        self, left: ast.expr, how: ast.cmpop, right: ast.expr, aliases: dict[str, str]
+    ) -> None:
+        member = isinstance(how, ast.In | ast.NotIn) and not isinstance(left, ast.Constant)
+        if member and (ref := self._reference(right, aliases)):
+            self._of(ref).iterated = True
         if (ref := self._reference(left, aliases)) is None:
             return
         items = right.elts if isinstance(right, ast.Tuple | ast.List | ast.Set) else [right]
@@ -286,6 +291,10 @@ class _Walk:
                 self._note(ref, Role.HEADS)
             if ref is not None and keyword.arg in _KEYWORDS and name in _TAKES:
                 self._note(ref, _KEYWORDS[keyword.arg])
+        if name == "meshgrid":
+            for side in (a for c in ast.walk(call) if isinstance(c, ast.Call) for a in c.args):
+                if ref := self._reference(side, aliases):
+                    self._note(ref, Role.WINDOW)
         if name in ("tril", "triu"):
             for inner in ast.walk(call):
                 if isinstance(inner, ast.expr) and (ref := self._reference(inner, aliases)):

@@ -27,6 +27,9 @@ _LARGE = {
 }
 """Defaults beyond these are replaced: hundreds of replays should take a second."""
 
+_SETTLED = (Role.WIDTH, Role.HEADS, Role.LAYERS, Role.VOCABULARY)
+"""``n_embd: int = None`` and ``vocab_size: int = -1`` are to be set by the caller."""
+
 TENSOR = words("size shape dim device dtype to view reshape ndim new_zeros")
 """What is read of tensors: an argument of which only this is read is no config."""
 
@@ -63,7 +66,11 @@ def small_entries(parameters: Iterable[inspect.Parameter], scheme: Scheme) -> di
     found: dict[str, str] = {}
     for parameter in parameters:
         default, role = parameter.default, role_of(parameter.name)
-        if type(default) is int and role in _LARGE and default > _LARGE[role]:
+        unset = role in _SETTLED and (
+            (default is None and parameter.annotation in (int, "int"))
+            or (type(default) is int and default < 0)
+        )
+        if unset or (type(default) is int and role in _LARGE and default > _LARGE[role]):
             found[parameter.name] = sized(parameter.name, role, scheme)[0]
     if not any(role_of(name) in (Role.WIDTH, Role.VOCABULARY) for name in found):
         return {}

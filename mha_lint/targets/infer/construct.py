@@ -83,7 +83,8 @@ class Constructor:
         role = role_of(name)
         if evidence.choices and role not in (Role.WIDTH, Role.HEADS):
             return Guess([repr(choice) for choice in dict.fromkeys(evidence.choices)], role)
-        if evidence.calls or role in (Role.NORM,):
+        called = evidence.calls and role not in _NUMBERS and Role.WIDTH not in evidence.roles
+        if called or role is Role.NORM:
             return Guess(self._factories(name, role, evidence, scheme), role)
         is_module = isinstance(annotated, type) and issubclass(annotated, nn.Module)
         if is_module or (evidence.used_as_module and role is not Role.ACTIVATION):
@@ -315,6 +316,10 @@ class Constructor:
 
 
 _HEADS = frozenset({Role.HEADS, Role.GROUPS, None})
+_NUMBERS = frozenset(
+    {Role.WIDTH, Role.HEADS, Role.KV_HEADS, Role.HEAD_DIM, Role.LENGTH, Role.LAYERS, Role.INNER}
+)
+"""What is a number though a helper calls it where it can: ``default(value, other)``."""
 _FLOATS = frozenset(
     {
         Role.RATE,

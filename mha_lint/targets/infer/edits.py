@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from mha_lint.targets.infer.construct import Constructor
 from mha_lint.targets.infer.errors import Failure, read_failure
@@ -13,6 +13,7 @@ from mha_lint.targets.infer.guesses import InputGuess
 from mha_lint.targets.infer.inputs import Inputs
 from mha_lint.targets.infer.scheme import SCHEMES, Scheme
 from mha_lint.targets.infer.state import MASK_KINDS, State
+from mha_lint.targets.infer.vocabulary import Role
 
 Edits = Iterator[tuple[float, State]]
 
@@ -62,7 +63,8 @@ def call_edits(
     assert state.inputs is not None
     failure = read_failure(error, home)
     chosen = dict(state.inputs)
-    for name in failure.missing:
+    asserted = failure.names if isinstance(error, AssertionError) else ()
+    for name in (*failure.missing, *asserted):
         if name in inputs.names and name not in chosen:
             for index, guess in enumerate(inputs.options(name)[:6]):
                 yield 0.4 + 0.2 * index, state.with_input(name, guess)
@@ -192,10 +194,11 @@ def _by_number(
                         continue
                     if matches or (size != new and guess.kind == "float"):
                         yield price, state.with_input(name, guess.with_size(axis, size))
-        if constructor is not None:
+        if constructor is not None and not _made_by(new, chosen.values()):
             guesses = constructor.first(scheme)
             for argument, text in {**guesses, **dict(state.arguments)}.items():
-                if text == str(old):
+                # Once: a product of sizes, taken for a size, would give a larger product yet.
+                if text == str(old) and argument not in dict(state.arguments):
                     yield (
                         0.7,
                         dataclasses.replace(state.with_argument(argument, str(new)), inputs=None),
@@ -204,6 +207,12 @@ def _by_number(
         same = dataclasses.replace(scheme, source=scheme.length)
         told = {scheme.source, scheme.length} & set(numbers)
         yield 0.2 if told else 0.5, dataclasses.replace(state, scheme=same)
+
+
+def _made_by(number: int, inputs: Iterable[InputGuess]) -> bool:
+    """Tell whether `number` is a multiple of a length that was taken from an error before."""
+    edited = [guess.axes[axis] for guess in inputs for axis in guess.edited]
+    return any(isinstance(n, int) and 1 < n < number and number % n == 0 for n in edited)
 
 
 def _by_kind(state: State, failure: Failure) -> Edits:
@@ -238,6 +247,16 @@ def with_entry(config: str, name: str, text: str) -> str:
         return "{" + ", ".join(part for part in (config[1:-1], f"{name!r}: {text}") if part) + "}"
     maker, _, rest = config.partition("(")
     return f"{maker}({', '.join(part for part in (rest[:-1], f'{name}={text}') if part)})"
+
+
+def other_configs(constructor: Constructor | None, state: State) -> Iterator[State]:
+    """Yield what is left to try where a module of a user's own config takes too long to build."""
+    if constructor is None:
+        return
+    for name, guess in constructor.guesses(state.scheme).items():
+        if guess.role is Role.CONFIG and name not in dict(state.arguments):
+            for option in guess.options[1:]:
+                yield state.with_argument(name, option)
 
 
 def _missing_entry(failure: Failure) -> str | None:

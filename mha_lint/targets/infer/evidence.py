@@ -15,7 +15,7 @@ class InputEvidence:
     pattern given; ``last``: widths of the last axis; ``fixed``: other axes' lengths;
     ``indices``: rows of the table that it indexes; ``channels``: (axis, width);
     ``least_rank``: axes that are certainly there; ``added_to``: inputs that it is added to, as
-    positions are; ``compared``: with a range, as lengths are.
+    positions are; ``compared``: with a range, as lengths are; ``or_none``: it may be None.
     """
 
     ranks: dict[int, float] = field(default_factory=dict)
@@ -36,6 +36,7 @@ class InputEvidence:
     added_to: set[str] = field(default_factory=set)
     additive_mask: bool = False
     compared: bool = False
+    or_none: bool = False
     least_rank: int = 0
     axis_names: dict[int, str] = field(default_factory=dict)
 

@@ -245,6 +245,8 @@ class Reader(ModuleCalls):
 
     def _comparison(self, left: ast.expr, op: ast.cmpop, right: ast.expr, refs: Refs) -> Ref | None:
         if isinstance(op, ast.Is | ast.IsNot | ast.In | ast.NotIn):
+            if isinstance(left, ast.Name) and left.id in refs and not isinstance(op, ast.In):
+                self.found[refs[left.id].name].or_none |= ast.unparse(right) == "None"
             return None
         ref, other = self.value(left, refs), self.value(right, refs)
         if not isinstance(op, ast.Eq | ast.NotEq):

@@ -80,9 +80,9 @@ class Inputs:
         return self._sizes[scheme]
 
     def required(self) -> list[str]:
-        """Return the parameters to fill: those without a default, else the first."""
+        """Return the parameters to fill: those without a default, else the first, or what ``*args`` take."""
         names = [p.name for p in self.parameters if p.default is p.empty]
-        if not names and self.parameters:
+        if not names and self.parameters and not self.takes_any:
             names = self.names[:1]
         return names
 
@@ -106,7 +106,8 @@ class Inputs:
             return [InputGuess("dict", keys=keys, parts=tuple(self._part(k) for k in keys))]
         if seen.attributes - {"tensor_split"}:
             keys = tuple(sorted(seen.attributes))
-            return [InputGuess("object", keys=keys, parts=tuple(self._part(k) for k in keys))]
+            made = InputGuess("object", keys=keys, parts=tuple(self._part(k) for k in keys))
+            return [InputGuess("text", text="None"), made] if seen.or_none else [made]
         is_list = any(word in annotation.lower() for word in ("list", "sequence", "tuple"))
         if seen.integer:
             rank = seen.rank() or 2
@@ -239,6 +240,9 @@ class Inputs:
         length = "S" if self._is_cross(lower) else self.length
         width: str | int = seen.width() or "D"
         named = [*seen.letters, three_names(seen.axis_names)]
+        if lower in QKV and not seen.last:  # what tells the layout of one of them tells that of all
+            beside_it = [e for n, e in self.evidence.items() if n.lower() in QKV and e is not seen]
+            named += [letters for e in beside_it for letters in e.letters if len(letters) == 4]
         shapes = [named_axes(letters, width, length) for letters in named if letters]
         found = [shape for shape in shapes if shape is not None]
         rank = seen.rank()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import heapq
 import itertools
@@ -25,6 +26,7 @@ from mha_lint.targets.infer.edits import (
     call_edits,
     flipped_masks,
     is_synthetic_config,
+    other_configs,
     with_entry,
 )
 from mha_lint.targets.infer.guesses import InputGuess, render_input
@@ -34,6 +36,7 @@ from mha_lint.targets.infer.scheme import SCHEMES, Scheme
 from mha_lint.targets.infer.state import State
 from mha_lint.targets.infer.vocabulary import Role, role_of
 from mha_lint.targets.make import FileMaker, StageError, run_once
+from mha_lint.targets.memory import GROWTH, MemoryLimitError, memory_limit, refused
 from mha_lint.targets.scene import scene_of
 from mha_lint.targets.session import describe
 from mha_lint.targets.sizes import bound_arguments, sizes_of
@@ -43,6 +46,7 @@ from mha_lint.targets.timelimit import TimeLimitError, time_limit
 
 MOST_TRIES = 120
 MOST_TIMEOUTS = 3
+MOST_HELD = 12
 SECONDS = 5.0
 LARGEST = 1_000_000
 """Elements of an input, beyond which a guess is not tried."""
@@ -239,7 +243,7 @@ class Search:
         if self._too_large(inputs, state):
             return None
         try:
-            with time_limit(self._seconds()):
+            with time_limit(self._seconds()), self._memory():
                 subject = self.maker.evaluate(recipe, built=module)
                 self.finite = not _has_nan(subject)
         except TimeLimitError:
@@ -310,18 +314,29 @@ class Search:
         """Return how long the next try may take."""
         return min(SECONDS, self.deadline - time.monotonic())
 
+    def _memory(self) -> contextlib.AbstractContextManager[None]:
+        """Bound the memory of the next try, unless the module is as large as the user says."""
+        return memory_limit() if self.build is None else contextlib.nullcontext()
+
     def _failed(self, failure: StageError, build: str, call: str, stage: int) -> None:
+        if self.build is None and refused(failure.error):
+            most = f"{GROWTH >> 30} GB of memory, the limit of one try"
+            failure = StageError(failure.stage, MemoryLimitError(f"it takes more than {most}"))
+            stage = 0  # any other failure says more
         if self.best is None or stage > self.best[0]:
             self.best = (stage, failure, build, call)
 
     def _module(self, build: str, state: State, cost: float) -> Any:
         if build not in self.modules:
+            self._let_go()
             try:
-                with time_limit(self._seconds()):
+                with time_limit(self._seconds()), self._memory():
                     self.modules[build] = self.maker.build(build)
             except TimeLimitError:
                 self.modules[build] = None
                 self.stopped.append((build, ""))
+                for successor in other_configs(self.constructor, state):
+                    self._push(successor, cost + 0.1)
             except StageError as failure:
                 self.modules[build] = None
                 self._failed(failure, build, "", 1)
@@ -330,6 +345,14 @@ class Search:
                 ):
                     self._push(successor, cost + extra)
         return self.modules[build]
+
+    def _let_go(self) -> None:
+        """Forget the oldest module that was built, when many are held."""
+        held = [build for build, module in self.modules.items() if module is not None]
+        for build in held[: max(len(held) - MOST_HELD, 0)]:
+            del self.modules[build]
+            for key in [k for k in self.inputs if k[0] == build]:
+                del self.inputs[key]
 
     def _inputs(self, build: str, module: Any, scheme: Scheme) -> Inputs:
         key = (build, scheme)
@@ -354,7 +377,7 @@ class Search:
             text = render_input(chosen[parameter.name], sizes, dtype)
             plain = in_row and parameter.kind is not parameter.KEYWORD_ONLY
             parts.append(text if plain else f"{parameter.name}={text}")
-        if not inputs.parameters and inputs.takes_any:
+        if not parts and inputs.takes_any:
             guess = chosen.get("*", InputGuess("float", ("B", "T", "D")))
             parts.append(render_input(guess, sizes, dtype))
         return ", ".join(parts)

@@ -10,12 +10,17 @@ from mha_lint.targets.infer.vocabulary import Role
 _TOKENS = re.compile(r"quer|latent|slot|seed|regist|mem")
 """Counts of rows of a table that attends or is attended to: 5 is no size of any scheme."""
 
+_NARROW = re.compile(r"latent|bottleneck|compress|low_rank")
+"""Widths between two maps, which are narrower than both: as wide, one of the maps is redundant."""
+
 
 def sized(name: str, role: Role | None, scheme: Scheme) -> list[str]:
     """Return expressions for a number of role `role`, the likeliest first."""
     width, heads, head_dim = scheme.width, scheme.heads, scheme.head_dim
     plain = name.lower()
     match role:
+        case Role.WIDTH if _NARROW.search(plain):
+            return [str(width - 2 * heads), str(width)]
         case Role.WIDTH:
             return [str(width)]
         case Role.HEADS:

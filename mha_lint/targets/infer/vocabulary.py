@@ -164,9 +164,11 @@ _PARTS: tuple[tuple[str, Role], ...] = (
      r"|^(fused|flip|shared|trainable|learnable|affine|residual|gated|rotary|rope|xpos|cosine)$",
      Role.FLAG),
     (r"vocab", Role.VOCABULARY),
-    (r"n_?layers?|num_.*layers|depth", Role.LAYERS),
+    (r"(width|depth|channel)_?(factor|mult)", Role.RATIO),
+    (r"n_?layers?|num_.*layers|^(num|n)_.*blocks?$|depth", Role.LAYERS),
     (r"feed_?forward|ffn|mlp|_ff$|^ff_|intermediate", Role.INNER),
     (r"ratio$|expan", Role.RATIO),
+    (r"lora_|_rank$", Role.COUNT),
     (r"(max|seq|ctx|context|block|position|token|patch|frame).*(len|length|size|num|s)$|_len$|^len_"
      r"|^(num|n)_(pos|tok|patch|frame|step|node|time)", Role.LENGTH),
     (r"window", Role.WINDOW),

@@ -79,3 +79,29 @@ def test_what_is_returned(measured: Measure) -> None:
     span = returned_line(named.subject.module, "output[1]")
     assert span is not None
     assert span.line == named.line("kept = (k, v)")
+
+
+COUNT = "return x + self.table[torch.arange(x.size(1)) + first]"
+
+
+@pytest.mark.parametrize(
+    ("told", "line"),
+    [
+        # It counts from what it is told, and is told 0.
+        ("0", "self.put(x, 0)"),
+        ("x.size(1) - x.size(1) + 3", "torch.arange(x.size(1)) + first"),
+    ],
+)
+def test_a_helper_that_is_told_to_count_from_zero(
+    measured: Measure, known: Known, told: str, line: str
+) -> None:
+    put = f"        x = self.put(x, {told})\n"
+    helper = HELPER.format(parameters="first", body=COUNT)
+    case = measured(
+        (START + ADD, put),
+        (FIRST, TABLE),
+        ("\n    def split", f"{helper}\n    def split"),
+        text=CACHED,
+    )
+    found = known(case.facts.cache)
+    assert (found.cause, found.span.line) == ("states", case.line(line))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from mha_lint.facts.causal.directions import _is_asked_for
 from mha_lint.model.facts import NotApplicable
 
 if TYPE_CHECKING:
@@ -142,3 +143,17 @@ def test_a_cap_is_shown_where_it_is_called(measured: Measure) -> None:
     (squashed,) = case.site.masking.value.squashed
     assert case.marked(squashed.span) == "bounded(s)"
     assert case.marked(squashed.masked_at).startswith("s.masked_fill")
+
+
+COUNTED = CROSS.replace("def forward(self, x, y):", "def forward(self, x, y, seen):").replace(
+    "is_causal=self.causal", "attn_mask=(torch.arange(y.size(1)) < seen[..., None])[:, None]"
+)
+SEEN = "torch.randn(2, 6, 24), torch.randn(2, 6, 24), torch.arange(1, 7).expand(2, 6)"
+
+
+def test_an_argument_says_how_many_keys_each_query_sees(measured: Measure) -> None:
+    case = measured(text=COUNTED, build="Ask(24, 4)", call=SEEN)
+    (site,) = case.bench.sites
+    assert _is_asked_for(case.bench, site)
+    drawn = measured(text=CROSS, build="Ask(24, 4, causal=True)", call=SAME)
+    assert not _is_asked_for(drawn.bench, drawn.bench.sites[0])

@@ -11,6 +11,7 @@ from mha_lint.facts.causal.intent import (
     ENCODED,
     LATENT,
     Meant,
+    is_asked_to_see_all,
     meant_causal,
     takes_a_mask,
     texts,
@@ -97,3 +98,34 @@ def test_words_of_designs() -> None:
     assert LATENT.search("a private value") is None
     assert all(ENCODED.search(t) for t in ("encoder", "model.encoder.rnn", "encode", "style"))
     assert ENCODED.search("encoders_of_text") is None
+
+
+FLAGGED = (
+    OUTER.replace("CausalMHA", "Part")
+    .replace("self.h = num_heads", "self.h, self.causal = num_heads, causal")
+    .replace("(self, d_model, num_heads):", "(self, d_model, num_heads, causal=True):", 1)
+)
+TWO = FLAGGED.replace(
+    "self.attention = Part(d_model, num_heads)",
+    "self.attention = Part(d_model, num_heads)\n"
+    "        self.other = Part(d_model, num_heads, causal=False)",
+).replace("return self.attention(x)", "return self.other(self.attention(x))")
+
+
+def test_the_flag_of_a_part(measured: Measure) -> None:
+    assert meant(measured(text=FLAGGED, build="Model(24, 4)")) == Meant(
+        "attribute causal=True of Part"
+    )
+    # One of two parts is off: the whole is not said to be causal.
+    assert meant(measured(text=TWO, build="Model(24, 4)")) is None
+
+
+def test_a_flag_that_is_switched_off_outright(measured: Measure) -> None:
+    case = measured(text=TWO, build="Model(24, 4)")
+    said = {
+        str(s.context.meta["module"]): is_asked_to_see_all(case.bench, s) for s in case.bench.sites
+    }
+    assert said == {"attention": False, "other": True}
+    default = TWO.replace("causal=True):", "causal=False):").replace(", causal=False)\n", ")\n")
+    case = measured(text=default, build="Model(24, 4)")
+    assert not any(is_asked_to_see_all(case.bench, s) for s in case.bench.sites)

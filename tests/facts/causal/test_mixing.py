@@ -112,3 +112,16 @@ class Two(nn.Module):
 """
     )
     assert joined(measured(text=two, build="Two(24, 4)")) is None
+
+
+@pytest.mark.parametrize(
+    "behind",
+    ["merged = merged * x.amax(1, keepdim=True)", "merged = merged + x + x.mean(1, keepdim=True)"],
+)
+def test_what_joins_behind(measured: Measure, behind: str) -> None:
+    case = measured((RETURN, f"        {behind}\n{RETURN}"))
+    assert joined(case) == ("output", case.line(behind))
+
+
+def test_a_residual_joins_nothing(measured: Measure) -> None:
+    assert joined(measured((RETURN, "        return x + self.out_proj(merged)\n"))) is None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from mha_lint.facts.causal.patterns import Pattern, ahead, patterns_of
+from mha_lint.facts.causal.patterns import Pattern, ahead, behind, patterns_of
 from tests.facts.conftest import PLAIN
 
 if TYPE_CHECKING:
@@ -83,3 +83,10 @@ def test_how_many_later_keys_are_seen(diagonal: int, count: int | None) -> None:
 def test_another_number_for_each_query_is_none() -> None:
     block = torch.arange(6) // 2
     assert ahead(block[:, None] >= block) is None
+
+
+def test_how_many_earlier_keys_are_seen() -> None:
+    band = torch.ones(6, 6).tril(1).triu(-2).bool()
+    assert (ahead(band), behind(band)) == (1, 2)
+    assert behind(torch.ones(6, 6).tril().bool()) == 5
+    assert behind(torch.eye(6).bool()) == 0

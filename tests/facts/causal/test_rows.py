@@ -56,6 +56,19 @@ def test_what_is_mixed_from_behind() -> None:
     assert (position - row, round(change, 3)) == (1, 0.1)
 
 
+def test_the_row_before_may_move_more_than_the_own_one() -> None:
+    centred = torch.eye(5) + 2 * torch.eye(5).roll(-1, 1)
+    centred[0, 4] = 0  # the first position has no row before it
+    found = moves_of(range(5), centred, 5)
+    assert dominant_shift(range(5), centred) == -1
+    assert (found.own, found.early()) == (0, (1, 0, 2.0))
+    shifted = torch.eye(5).roll(-1, 1)  # each row holds the next position, and no more
+    assert (moves_of(range(5), shifted, 5).own, moves_of(range(5), shifted, 5).early()) == (
+        -1,
+        None,
+    )
+
+
 def test_what_is_mixed_from_before_is_right() -> None:
     rows = torch.eye(5) + 2 * torch.eye(5).roll(1, 1).tril(-1).T + torch.eye(5).triu(1)
     assert moves_of(range(5), torch.ones(5, 5).triu(), 5).early() is None

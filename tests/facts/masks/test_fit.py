@@ -71,8 +71,7 @@ def test_a_triangle_on_the_wrong_side(measured: Measure) -> None:
     assert (one.how, one.certain, one.built) == ("triangle", True, True)
     assert case.marked(one.span) == "torch.ones(T, T).triu()"
     assert one.signs == (
-        "every one of 5 positions sees itself and later positions only, and none sees an earlier"
-        " one",
+        "every one of 5 positions sees itself and later positions only, none sees an earlier one",
     )
     assert (
         one.witness == "changing the value at position 4 moves the context of positions before it"

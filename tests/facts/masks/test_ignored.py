@@ -9,6 +9,8 @@ import pytest
 
 from mha_lint.model.mask_facts import IgnoredMask
 from tests.facts.conftest import PLAIN
+from tests.facts.masks.masked import CROSS as DECODER
+from tests.facts.masks.masked import CROSS_CALL as DECODER_CALL
 from tests.facts.masks.spelled import fused, masked
 
 if TYPE_CHECKING:
@@ -45,6 +47,15 @@ def test_the_result_of_a_fill_is_thrown_away(line: str, measured: Measure) -> No
     case = measured(text=given(masked(line)), call=MASKED_CALL)
     (found,) = ignored(case)
     assert (found.name, found.how, found.named, found.inputs) == ("", "discarded", True, ("keep",))
+    assert found.span is not None and found.span.line == case.line(line)
+
+
+def test_a_mask_that_hides_nothing_in_this_call_is_thrown_away_too(measured: Measure) -> None:
+    line = "scores.masked_fill(~keep[:, None, None, :], -1e9)"
+    call = "torch.randn(2, 5, 24), torch.ones(2, 5, dtype=torch.bool)"
+    case = measured(text=given(masked(line)), call=call)
+    (found,) = ignored(case)
+    assert (found.how, found.inputs) == ("discarded", ("keep",))
     assert found.span is not None and found.span.line == case.line(line)
 
 
@@ -296,3 +307,68 @@ def test_lengths_that_hide_nothing_in_this_call(measured: Measure) -> None:
     text = given(masked("gone = torch.arange(T) >= lengths[:, None]"), "lengths")
     (found,) = ignored(measured(text=text, call="torch.randn(2, 5, 24), torch.tensor([5, 5])"))
     assert (found.how, found.shape, found.inputs) == ("built", (2, 5), ("lengths",))
+
+
+# --- masks of other states, and one of several kinds -------------------------------------------------
+
+KINDS = """\
+class Inner(nn.Module):
+    def __init__(self, d_model, num_heads):
+        super().__init__()
+        self.h = num_heads
+        self.qkv = nn.Linear(d_model, 3 * d_model)
+        self.out = nn.Linear(d_model, d_model)
+
+    def forward(self, x, visible):
+        B, T, C = x.shape
+        q, k, v = self.qkv(x).view(B, T, 3, self.h, -1).permute(2, 0, 3, 1, 4)
+        scores = q @ k.transpose(-2, -1) / math.sqrt(C // self.h)
+        scores = scores.masked_fill(~visible, float("-inf"))
+        return self.out((scores.softmax(-1) @ v).transpose(1, 2).reshape(B, T, C))
+
+
+class Kinds(nn.Module):
+    def __init__(self, d_model, num_heads):
+        super().__init__()
+        self.inner = Inner(d_model, num_heads)
+
+    def forward(self, x):
+        place = torch.arange(x.shape[1])
+        gap = place[:, None] - place
+        masks = {"all": gap >= 0, "near": (gap >= 0) & (gap < 2)}
+        return self.inner(x, masks["all"])
+"""
+
+
+def test_a_mask_for_another_kind_of_layer(measured: Measure) -> None:
+    case = measured(text=KINDS, build="Kinds(24, 4)", call="torch.randn(2, 5, 24)")
+    assert ignored(case) == ()
+
+
+def test_a_mask_that_stands_for_no_other(measured: Measure) -> None:
+    edit = ('self.inner(x, masks["all"])', "self.inner(x, gap > -9)")
+    case = measured(edit, text=KINDS, build="Kinds(24, 4)", call="torch.randn(2, 5, 24)")
+    assert {(m.how, m.shape) for m in ignored(case)} == {("built", (5, 5))}
+
+
+def test_a_mask_of_states_that_the_call_leaves_out(measured: Measure) -> None:
+    taken = "forward(self, x, picture_states=None, picture_mask=None)"
+    call = "torch.randn(2, 5, 24), None, torch.ones(2, 5, dtype=torch.bool)"
+    assert ignored(measured(("forward(self, x)", taken), call=call)) == ()
+    alone = taken.replace("picture_states", "scale")
+    assert [m.name for m in ignored(measured(("forward(self, x)", alone), call=call))] == [
+        "picture_mask"
+    ]
+
+
+def test_a_nameless_mask_may_be_that_of_the_other_sequence(measured: Measure) -> None:
+    edits = (
+        ("tgt, memory, tgt_keep, memory_keep)", "tgt, memory, mask, key_mask)"),
+        ("past & tgt_keep[", "past & mask["),
+        ("memory_keep[", "mask["),
+    )
+    mixed_up = measured(*edits, text=DECODER, build="Decoder(24, 4)", call=DECODER_CALL)
+    assert ignored(mixed_up) == ()
+    unmasked = (*edits[:2], ("memory_keep[:, None, None, :]", "None"))
+    case = measured(*unmasked, text=DECODER, build="Decoder(24, 4)", call=DECODER_CALL)
+    assert [m.name for m in ignored(case)] == ["key_mask"]

@@ -536,3 +536,14 @@ def test_a_product_spelled_as_einsum(measured: Measure) -> None:
     line = "scores = torch.einsum('bhij,bj->bhij', scores, keep.float())"
     (number,) = masking(measured(text=ahead(line), call=MASKED_CALL)).numbers
     assert (number.how, number.value) == ("multiplied", 0.0)
+
+
+def test_rows_without_weights_lose_nothing(measured: Measure) -> None:
+    emptied = ahead("scores = scores.masked_fill(~keep.any(-1)[:, None, None, None], -math.inf)")
+    text = emptied.replace(
+        SOFTMAX, SOFTMAX + "        weights = weights.masked_fill(~keep[:, None, None], 0.0)\n"
+    )
+    (late,) = masking(measured(text=text, call=MASKED_CALL)).late
+    assert (late.pairs, late.fill) == (40, 0.0)
+    nothing = MASKED_CALL.replace("[3]", "[0]")
+    assert masking(measured(text=text, call=nothing)).late == ()

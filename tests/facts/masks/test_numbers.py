@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from mha_lint.facts.masks.masking import measure_masking
+from mha_lint.model.facts import Known
 from tests.facts.conftest import Measure
+from tests.facts.masks.spelled import masked
+from tests.facts.masks.test_ignored import given
 from tests.facts.masks.test_masking import masking
 
 LAYERS = """\
@@ -48,3 +52,14 @@ def test_the_line_at_fault(
     (number,) = masking(case).numbers
     assert (number.how, number.value) == ("added", 1.0)
     assert number.span is not None and number.span.line == case.line(line)
+
+
+@pytest.mark.parametrize(("made", "found"), [("(keep > 0)", ["multiplied"]), ("keep", [])])
+def test_a_guessed_mask_says_nothing_but_what_a_comparison_made_of_it(
+    measured: Measure, made: str, found: list[str]
+) -> None:
+    text = given(masked(f"scores = scores * {made}.to(scores.dtype)[:, None]"), "keep")
+    case = measured(text=text, call="torch.randn(2, 5, 24), torch.ones(2, 5, 5, dtype=torch.bool)")
+    fact = measure_masking(case.bench, case.bench.sites[0], guessed=True)
+    assert isinstance(fact, Known)
+    assert [n.how for n in fact.value.numbers] == found

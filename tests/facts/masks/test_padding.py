@@ -235,3 +235,46 @@ def test_lists_that_are_right(
 ) -> None:
     found = padding(measured(*edits, text=LISTED, build="Stack(24, 4)", call=call))
     assert isinstance(found, NotApplicable) or found.value is None
+
+
+LINEAR = """\
+class Kernel(nn.Module):
+    def __init__(self, d_model, num_heads):
+        super().__init__()
+        self.h = num_heads
+        self.qkv = nn.Linear(d_model, 3 * d_model)
+        self.out = nn.Linear(d_model, d_model)
+
+    def forward(self, x, lengths):
+        B, T, C = x.shape
+        real = torch.arange(T) < lengths[:, None]
+        q, k, v = self.qkv(x).view(B, T, 3, self.h, -1).permute(2, 0, 3, 1, 4)
+        q, k = F.elu(q) + 1, F.elu(k) + 1
+        state = k.transpose(-2, -1) @ v
+        y = (q @ state) / (q @ k.sum(2).unsqueeze(-1))
+        y = self.out(y.transpose(1, 2).reshape(B, T, C))
+        return y * real[..., None]
+"""
+LINEAR_CALL = "torch.randn(2, 5, 24), torch.tensor([5, 3])"
+
+
+def test_linear_attention_that_sums_padded_keys(measured: Measure) -> None:
+    case = measured(text=LINEAR, build="Kernel(24, 4)", call=LINEAR_CALL)
+    found = leak(case)
+    assert (found.padded, found.reached) == (
+        "position 3 of sample 1",
+        "real positions of the same sample",
+    )
+    assert found.span is not None
+    assert found.span.line == case.line("state = k.transpose")
+
+
+def test_linear_attention_without_padded_keys(measured: Measure) -> None:
+    case = measured(
+        ("F.elu(q) + 1, F.elu(k) + 1", "F.elu(q) + 1, (F.elu(k) + 1) * real[:, None, :, None]"),
+        text=LINEAR,
+        build="Kernel(24, 4)",
+        call=LINEAR_CALL,
+    )
+    found = padding(case)
+    assert isinstance(found, Known) and found.value is None

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from mha_lint.facts.masks.held import entries_of, rows_of
 from mha_lint.facts.masks.roots import roots_of
-from mha_lint.facts.masks.streams import is_source_name, named_stream, streams_of, words_in
+from mha_lint.facts.masks.streams import (
+    is_nameless,
+    is_source_name,
+    named_stream,
+    of_absent_states,
+    streams_of,
+    words_in,
+)
 from tests.facts.conftest import Measure
 from tests.facts.masks.masked import CROSS, CROSS_CALL
 
@@ -51,3 +58,19 @@ def test_a_mask_that_speaks_of_the_queries(measured: Measure) -> None:
     assert found.meant is not None and found.meant.argument == "tgt"
     assert (found.better, found.certain) == ("memory_keep", True)
     assert found.why == "elsewhere tgt_keep hides keys that come from tgt"
+
+
+def test_a_mask_of_no_sequence_by_name() -> None:
+    assert is_nameless("key_padding_mask") and is_nameless("attention_mask")
+    assert not is_nameless("src_mask") and not is_nameless("x_mask") and not is_nameless("text_pad")
+
+
+def test_a_mask_of_states_that_are_left_out(measured: Measure) -> None:
+    taken = "forward(self, x, picture_hidden_states=None, picture_mask=None, mask=None)"
+    call = "torch.randn(2, 5, 24), None, torch.ones(2, 5)"
+    left = measured(("forward(self, x)", taken), call=call)
+    assert of_absent_states(left.subject, "picture_mask")
+    assert not of_absent_states(left.subject, "mask")
+    given = call.replace("None", "torch.randn(2, 5, 24)")
+    both = measured(("forward(self, x)", taken), call=given)
+    assert not of_absent_states(both.subject, "picture_mask")

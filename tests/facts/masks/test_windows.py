@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mha_lint.facts.masks.fit import measure_mask_fit
 from mha_lint.model.contract import Contract
-from mha_lint.model.facts import Known
+from mha_lint.model.facts import Known, NotApplicable
 from mha_lint.model.mask_fit_facts import Misplaced
 from tests.facts.conftest import Case, Measure
 
@@ -62,3 +62,34 @@ def test_lengths_that_were_baked_in_differ_rightly(measured: Measure) -> None:
         call="torch.randn(2, 9, 24)",
     )
     assert misplaced(case) == ()
+
+
+SOFT = (
+    ("torch.zeros(n, 1, 1, self.w, dtype=torch.bool)", "scores.new_zeros(n, 1, 1, self.w)"),
+    ("hidden[-1, :, :, -1] = True", "hidden[-1, :, :, -1] = -100.0"),
+)
+FILL = "scores = scores.masked_fill(hidden.repeat(B, 1, 1, 1), -1e9)"
+
+
+def test_a_soft_mask_of_the_same_window_of_each_sample(measured: Measure) -> None:
+    edits = (
+        *SOFT,
+        (FILL, "scores = (scores.view(B, n, self.h, self.w, self.w) + hidden).view_as(scores)"),
+    )
+    case = measured(*edits, text=WINDOWS, build="Windows(24, 4, 3)", call="torch.randn(2, 9, 24)")
+    found = measure_mask_fit(case.subject, case.bench, case.bench.sites[0], Contract())
+    assert found == NotApplicable("nothing is hidden")
+
+
+def test_a_soft_mask_of_windows_in_another_order(measured: Measure) -> None:
+    edits = (
+        *SOFT,
+        (
+            FILL,
+            "scores = (scores.view(n, B, self.h, self.w, self.w) + hidden[:, None]).view_as(scores)",
+        ),
+    )
+    case = measured(*edits, text=WINDOWS, build="Windows(24, 4, 3)", call="torch.randn(2, 9, 24)")
+    (one,) = misplaced(case)
+    assert one.kind == "samples"
+    assert one.says.startswith("window 1 hides other keys in sample 0 than in sample 1")

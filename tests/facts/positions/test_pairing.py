@@ -47,7 +47,7 @@ def test_the_table(rotary: Make) -> None:
     # Features 0 and 3 have the table's angles 0 and 1: one radian a step, and 100 ** -1/3.
     assert found.example == (
         "at position 2 feature 0 of a head is turned by 1.14 rad,"
-        " and feature 3, the other of its pair, by 0.431 rad"
+        " and feature 3, the other of its pair, by 0.431 rad (half turns and signs aside)"
     )
     assert case.marked(found.table) == "angle.repeat_interleave(2, -1)"
     assert case.marked(found.rotation) == "torch.cat((-high, low), dim=-1)"

@@ -28,13 +28,14 @@ def test_a_wrong_position(check: Check, subject: Subject, at: At) -> None:
         Violation(
             "decoding with past differs from one call on the whole sequence: the new query is"
             " counted from another position (output 5, with the positions before it cached, differs"
-            " by 0.3)",
+            " by 0.3 with weights and inputs drawn anew)",
             at=at(10),
             here="the query of the new position differs",
             why="the model is trained on whole sequences and generates with the cache",
             help="count new positions from the length of the cache, not from 0",
             evidence=("5 positions in one call, then one at a time",),
-            confirm="witness: output 5, with the positions before it cached, differs by 0.3",
+            confirm="witness: output 5, with the positions before it cached, differs by 0.3"
+            " with weights and inputs drawn anew",
         )
     ]
 

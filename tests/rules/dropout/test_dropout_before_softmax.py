@@ -27,7 +27,8 @@ def test_on_the_scores(check: Check, site: Site, at: At) -> None:
             "dropout with rate 0.1 is applied to the scores, before the softmax",
             at=at(22),
             here="drops scores, not weights",
-            why="a dropped score is 0, which still gets a weight, and the others are scaled up",
+            why="a dropped score is 0, which still gets a weight (NaN where it was -inf), and the"
+            " others are scaled up",
             help="weights = dropout(torch.softmax(scores, dim=-1))",
             evidence=("graph",),
             confirm="identity: the dropout's result is what the softmax normalises",

@@ -16,7 +16,7 @@ from mha_lint.model.facts import (
     SubjectFacts,
     UnusedInput,
 )
-from mha_lint.model.finding import Severity, Violation
+from mha_lint.model.finding import Violation
 from mha_lint.model.source import Span
 
 At: TypeAlias = Callable[[int], Span]
@@ -38,7 +38,6 @@ def test_a_source_that_is_never_read(check: Check, subject: Subject, at: At) -> 
             why="cross-attention without its source is self-attention, and the source is ignored",
             help="make keys and values from the source: k = self.key(memory)",
             evidence=("no output moves",),
-            severity=Severity.WARNING,
             confirm="identity: no output depends on memory",
         )
     ]

@@ -46,7 +46,7 @@ def test_no_mask_where_a_name_asks_for_one(check: Check, subject: Subject, at: A
             here="sees all positions",
             why="the model reads in training what it is to predict, and has nothing of it when it"
             " generates",
-            help="mask the scores before the softmax, or pass is_causal=True",
+            help="hide the keys behind each query: a triangle as the mask of this attention",
             evidence=("positions were moved",),
             severity=Severity.WARNING,
             confirm="witness: moving position 5 of x changes output 2 by 0.3",

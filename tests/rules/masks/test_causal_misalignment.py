@@ -28,7 +28,7 @@ def test_a_step_that_sees_the_first_key_alone(check: Check, subject: Subject, at
     assert check("MHA310", subject(causality=recorded(one), cache=NO_CACHE)) == [
         Violation(
             "the causal mask of 1 query to 6 keys is aligned to the wrong key: query 0 sees key 0"
-            " alone, and not its own, and its own key is 5",
+            " alone, and not its own; it should see keys 0 to 5, its own",
             at=at(24),
             here="starts at key 0, not at key 5",
             why="with a cache the new queries stand behind all cached keys",
@@ -44,7 +44,7 @@ def test_a_chunk_that_sees_too_much(check: Check, subject: Subject, at: At) -> N
     (found,) = check("MHA310", subject(causality=recorded(one), cache=NO_CACHE))
     assert found.message == (
         "the causal mask of 3 queries to 8 keys is aligned to the wrong key: query 0 sees keys 0 to"
-        " 6, and its own key is 5"
+        " 6; it should see keys 0 to 5, its own"
     )
     assert found.help.startswith("shift the triangle by T_k - T_q")
     assert found.confirm == "identity: query 0 sees key 6, and its own is 5"

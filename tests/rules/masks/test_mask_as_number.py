@@ -27,8 +27,8 @@ def test_added(check: Check, site: Site, at: At) -> None:
             why="a key on the hidden side of the mask keeps a weight of the same order as the others",
             help='fill the scores where the mask hides: scores.masked_fill(hidden, float("-inf"))',
             evidence=("replayed",),
-            confirm="identity: in the recorded call pairs on each side of the mask have weights, and"
-            " the smaller side up to 0.97 of the larger",
+            confirm="identity: what the mask tells apart gets weights on both sides, on the smaller one up"
+            " to 0.97 times those on the other",
         )
     ]
 

@@ -23,15 +23,15 @@ def test_a_lost_exponent(check: Check, site: Site, at: At) -> None:
     one = WeakFill(at(5), at(22), "filled", -1e-9, 1.21, 1.21, -1e-9, -0.8)
     assert check("MHA304", site(masking=weak(one))) == [
         Violation(
-            "the mask fills hidden scores with -1e-09, which does not hide: a hidden key keeps 1.2 of"
-            " the weight of the largest visible one",
+            "the mask fills hidden scores with -1e-09, which does not hide: a hidden key keeps 1.2"
+            " times the weight of the largest visible one",
             at=at(5),
             here="-1e-09 is no minus infinity",
             why="the softmax sees an ordinary score there, and the hidden key takes part",
             help='-1e9 was probably meant, not -1e-09; float("-inf") hides in any case',
             evidence=("replayed",),
             labels=(Label(at(22), "acts here"),),
-            confirm="identity: by the weights of the recorded call a hidden key keeps 1.2 of the weight of"
+            confirm="identity: by the weights of the recorded call a hidden key keeps 1.2 times the weight of"
             " the largest visible one of its row",
         )
     ]

@@ -1,4 +1,4 @@
-"""MHA508: positions that are told apart by nothing."""
+"""MHA508: positions that nothing tells apart."""
 
 from __future__ import annotations
 

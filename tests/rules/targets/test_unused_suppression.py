@@ -36,7 +36,7 @@ def test_a_comment_that_hides_nothing(told: Callable[[SuppressionUse], list[Viol
             here="suppresses nothing",
             why="the next finding here would be hidden by it",
             help="delete the comment",
-            confirm="identity: the rules MHA202 ran on all of the file, and found nothing there",
+            confirm="identity: MHA202 ran on all of the file, and found nothing there",
         )
     ]
 
