@@ -14,6 +14,7 @@ from torch import Tensor
 
 from mha_lint.capture import Replay
 from mha_lint.engine.arrange import Arranged, arrange, source_tensor
+from mha_lint.engine.merge_order import without_own_order
 from mha_lint.engine.precision import NotMeasuredError, PrecisionBench, dtype_of
 from mha_lint.facts.bench import Bench
 from mha_lint.facts.heads import measure_dims
@@ -63,6 +64,7 @@ def cross_check(measured: Measurement, settings: Settings, subject: Subject) -> 
             verdict = Verdict(
                 "skipped", explanation=f"the comparison failed: {type(error).__name__}: {error}"
             )
+        verdict = without_own_order(verdict, facts)
         row = _row(facts, verdict, device)
         half: Fact[HalfLoss] = IN_FULL
         dtype = dtype_of(settings.dtype, measured.bench, measured.bench.sites[index])
