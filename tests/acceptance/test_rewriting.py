@@ -50,7 +50,6 @@ _RATE = "which dropout a rate is meant for is told by its name"
 MISSED: dict[tuple[Rewrite, str], str] = {
     (renamed, "correct/masks/backward_attention.py"): "the name says that it reads backwards",
     (renamed, "faulty/heads/einsum_weight_orientation.py"): _NO_HEADS,
-    (renamed, "faulty/dropout/keep_probability_as_rate.py"): _RATE,
     (renamed, "faulty/dropout/projection_rate_on_weights.py"): _RATE,
     (renamed, "faulty/heads/logits_called_weights.py"): (
         "that what is returned is meant to be the weights is told by its name"
