@@ -15,7 +15,7 @@ from torch.fx import Node
 
 from mha_lint.facts.bench import Bench
 from mha_lint.model.facts import Kind
-from mha_lint.sites.dependence import is_number, op, operands, shape
+from mha_lint.sites.dependence import is_number, op, shape
 from mha_lint.sites.operand import Operand
 from mha_lint.sites.site import Site
 from mha_lint.sites.trace import influence_codes, varies_along
@@ -230,11 +230,3 @@ def _spread(count: int) -> list[int]:
     if count <= MOST:
         return list(range(count))
     return sorted({round(i * (count - 1) / (MOST - 1)) for i in range(MOST)})
-
-
-def is_token_input(bench: Bench, node: Node) -> bool:
-    """Return whether `node` is an argument of whole numbers that an embedding looks up."""
-    return any(
-        op(u) in ("embedding", "embedding_bag") and node in operands(u)
-        for u in bench.dependence.users(node)
-    )

@@ -11,9 +11,6 @@ from typing import Any
 from torch import nn
 
 from mha_lint.targets.subject import Recipe
-from mha_lint.targets.words import words
-
-CONFIG_NAMES = words("config cfg conf args hparams hp params opt opts options settings spec")
 
 
 def sizes_of(bound: Mapping[str, Any]) -> dict[str, int]:
