@@ -1,0 +1,76 @@
+"""Names and shapes of a file that ``torch.save`` wrote: the only module of `dims` that needs torch.
+
+Nothing but plain tensors is ever unpickled (``weights_only=True``), and where the file allows it no
+data is read.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from mha_lint.dims.data import SourceError, Tensor
+
+NESTED = (
+    "state_dict", "model_state_dict", "model", "module", "net", "weights", "params", "model_state",
+)  # fmt: skip
+"""Under these keys training scripts save the model's state beside the optimiser's."""
+
+
+def read_state(path: Path) -> tuple[dict[str, Tensor], str]:
+    """Return the tensors by name, and a remark on where they lay ("" for none).
+
+    Raises:
+        SourceError: the file holds something else than tensors, or is none of torch's.
+    """
+    loaded = _load(path)
+    where: list[str] = []
+    while isinstance(loaded, Mapping):
+        here = dict(_tensors(loaded))
+        key = next((k for k in NESTED if isinstance(loaded.get(k), Mapping)), None)
+        if key is None or len(where) > 3 or _looks_like_a_model(here):
+            remark = f"under {'.'.join(where)!r}" if where else ""
+            return here, remark
+        where.append(key)
+        loaded = loaded[key]
+    raise SourceError(f"{path}: holds a {type(loaded).__name__}, no state_dict")
+
+
+def _looks_like_a_model(tensors: dict[str, Tensor]) -> bool:
+    return any(len(t.shape) >= 2 for t in tensors.values())
+
+
+def _tensors(state: Mapping[object, object]) -> Iterator[tuple[str, Tensor]]:
+    import torch
+
+    for name, value in state.items():
+        if isinstance(name, str) and isinstance(value, torch.Tensor):
+            dtype = str(value.dtype).removeprefix("torch.")
+            yield name, Tensor(name, tuple(value.shape), dtype)
+
+
+def _load(path: Path) -> object:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import torch
+
+        problem: Exception | None = None
+        for mmap in (True, False):
+            try:
+                return torch.load(path, map_location="meta", weights_only=True, mmap=mmap)
+            except OSError as error:
+                reason = error.strerror or str(error)
+                raise SourceError(f"{path}: cannot be read ({reason})") from error
+            except Exception as error:  # torch raises many kinds on damaged files
+                problem = error
+                if not (mmap and "mmap" in str(error)):
+                    break  # only files of the old format are tried again, without mapping
+    text = str(problem)
+    if "TorchScript" in text or "torchscript" in text:
+        why = "a TorchScript archive, whose code would have to be loaded"
+    elif "weights" in text.lower() and "unpickl" in text.lower():
+        why = "it holds more than tensors, and nothing else is unpickled (weights_only)"
+    else:
+        why = f"not a file of torch.save ({text.splitlines()[0][:120] if text else type(problem).__name__})"
+    raise SourceError(f"{path}: refused: {why}") from problem
