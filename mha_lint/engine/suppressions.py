@@ -22,8 +22,10 @@ from mha_lint.rulebook.judge import finding, kept
 from mha_lint.rulebook.pack import LoadedRule
 from mha_lint.rulebook.select import ignored_in, matches
 from mha_lint.rulebook.suppress import Suppression, suppressions
-from mha_lint.targets.scan import scan_file
-from mha_lint.targets.source import SourceError
+from mha_lint.targets.notebooks.targets import replaced
+from mha_lint.targets.notebooks.versions import versions
+from mha_lint.targets.scan import scan_source
+from mha_lint.targets.source import SourceError, read_source
 
 CROSSCHECKED = frozenset(["MHA901", "MHA902"])
 """Rules that have nothing to say where the cross-check is switched off."""
@@ -41,7 +43,7 @@ def with_unused_suppressions(
     if own is None or own.rule.comment is None:
         return targets
     found: dict[int, list[Finding]] = {}
-    for path in dict.fromkeys(t.path for t in targets if t.path.endswith(".py")):
+    for path in dict.fromkeys(t.path for t in targets if t.path.endswith((".py", ".ipynb"))):
         for use in _uses(path, targets, rules, codes, settings):
             for violation in own.rule.comment(use):
                 index = _holder(targets, use.span)
@@ -97,9 +99,17 @@ def _all_judged(absolute: str, here: list[TargetReport]) -> bool:
         return False
     judged = {t.class_name for t in here}
     try:
-        return all(c.qualname in judged for c in scan_file(absolute))
+        source = read_source(absolute)
     except SourceError:
         return False
+    if (book := source.notebook) is not None:
+        places = {(t.class_name, t.line) for t in here}
+        older = {(one.qualname, one.line) for _, one in replaced(source, book)}
+        for name in judged - {None}:
+            older |= {(n.name, n.lineno) for n in versions(source.tree, book, str(name)).values()}
+        if any(cell.defines for cell in book.broken) or not places.issuperset(older):
+            return False
+    return all(c.qualname in judged for c in scan_source(source))
 
 
 def _can_tell(

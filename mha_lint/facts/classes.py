@@ -8,9 +8,12 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any
+
+from mha_lint.targets.source import Source, SourceError, cached_source
+
+Definition = ast.ClassDef | ast.FunctionDef
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +21,7 @@ class ClassSource:
     """A class or function of the user: its file, its node in that file, and its text."""
 
     path: str
-    node: ast.ClassDef | ast.FunctionDef
+    node: Definition
     text: str
 
 
@@ -40,7 +43,7 @@ def _source_of(cls: type) -> ClassSource | None:
         function = getattr(function, "__wrapped__", function)
         if isinstance(function, FunctionType):
             code = function.__code__
-            node = _classes(code.co_filename).get(cls.__name__)
+            node = _definition(code, cls.__name__)
             if isinstance(node, ast.ClassDef):
                 return ClassSource(code.co_filename, node, _text(code.co_filename, node))
     return None
@@ -51,31 +54,43 @@ def function_source(function: Any) -> ClassSource | None:
     code = getattr(getattr(function, "__wrapped__", function), "__code__", None)
     if code is None:
         return None
-    node = _classes(code.co_filename).get(code.co_name)
+    node = _definition(code, code.co_name)
     return ClassSource(code.co_filename, node, _text(code.co_filename, node)) if node else None
 
 
-@lru_cache(maxsize=64)
-def _read(path: str) -> tuple[str, ...]:
+def _definition(code: CodeType, name: str) -> Definition | None:
+    """Return the definition called `name` that holds `code`, of several the innermost."""
+    found = _definitions(code.co_filename).get(name, ())
+    line = code.co_firstlineno
+    around = [n for n in found if _first_line(n) <= line <= (n.end_lineno or n.lineno)]
+    return around[-1] if around else next(iter(found), None)
+
+
+def _first_line(node: Definition) -> int:
+    return min([node.lineno, *(d.lineno for d in node.decorator_list)])
+
+
+def _read(path: str) -> Source | None:
     try:
-        return tuple(Path(path).read_text(encoding="utf-8-sig").splitlines(keepends=True))
-    except (OSError, UnicodeDecodeError):
-        return ()
+        return cached_source(path)
+    except SourceError:
+        return None
 
 
 @lru_cache(maxsize=64)
-def _classes(path: str) -> dict[str, ast.ClassDef | ast.FunctionDef]:
-    kinds = (ast.ClassDef, ast.FunctionDef)
-    return {n.name: n for n in reversed(list(ast.walk(tree_of(path)))) if isinstance(n, kinds)}
+def _definitions(path: str) -> dict[str, list[Definition]]:
+    found: dict[str, list[Definition]] = {}
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            found.setdefault(node.name, []).append(node)
+    return found
 
 
 @lru_cache(maxsize=64)
 def tree_of(path: str) -> ast.Module:
     """Return the parsed file, an empty module where it cannot be parsed."""
-    try:
-        return ast.parse("".join(_read(path)))
-    except (SyntaxError, ValueError):
-        return ast.Module([], [])
+    source = _read(path)
+    return source.tree if source is not None else ast.Module([], [])
 
 
 @lru_cache(maxsize=64)
@@ -84,5 +99,11 @@ def functions_of(path: str) -> tuple[ast.FunctionDef, ...]:
     return tuple(n for n in ast.walk(tree_of(path)) if isinstance(n, ast.FunctionDef))
 
 
-def _text(path: str, node: ast.ClassDef | ast.FunctionDef) -> str:
-    return "".join(_read(path)[node.lineno - 1 : node.end_lineno])
+@lru_cache(maxsize=64)
+def _lines(path: str) -> tuple[str, ...]:
+    source = _read(path)
+    return tuple(source.text.splitlines(keepends=True)) if source is not None else ()
+
+
+def _text(path: str, node: Definition) -> str:
+    return "".join(_lines(path)[node.lineno - 1 : node.end_lineno])

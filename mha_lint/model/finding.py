@@ -73,7 +73,11 @@ class Finding:
     confirmed_by: str | None = None
     fingerprint: str = ""
     suppressed: bool = False
-    cell: int | None = None
+
+    @property
+    def cell(self) -> int | None:
+        """Return the cell of a notebook that the lines are counted in, None outside notebooks."""
+        return self.span.cell or None
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,11 @@ class NotChecked:
     problem: ShapeProblem | None = None
 
 
+def in_words(line: int, cell: int | None) -> str:
+    """Return "line 24", in a notebook "cell 3, line 24"."""
+    return f"cell {cell}, line {line}" if cell else f"line {line}"
+
+
 @dataclass(frozen=True, slots=True)
 class SiteReport:
     """One row of the table of sites (None: unknown or not applicable)."""
@@ -56,6 +61,13 @@ class SiteReport:
     repeated: int = 1
     pipeline: tuple[PipelineStep, ...] = ()
     cost: Cost | None = None
+    cell: int | None = None
+    """The cell of a notebook that ``line`` is counted in."""
+
+    @property
+    def where(self) -> str:
+        """Return "line 24", in a notebook "cell 3, line 24"."""
+        return in_words(self.line, self.cell)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +139,8 @@ class TargetReport:
     """What the user should know: how it was built and called, stubs, skipped statements."""
     elsewhere: tuple[Finding, ...] = ()
     """Findings that hold here too and are reported once, with another target."""
+    cell: int | None = None
+    """The cell of a notebook that ``line`` is counted in."""
 
 
 @dataclass(frozen=True, slots=True)

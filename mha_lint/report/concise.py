@@ -19,7 +19,8 @@ def render(report: RunReport, view: View) -> str:
         lines.append(line(f"{finding.span}: ", code, f" {_one_line(finding.message)}"))
     for target in report.targets:
         if target.status is Status.FAILED:
-            place = f"{target.path}:{target.line}:1: " if target.line else f"{target.path}: "
+            cell = f"cell {target.cell}:" if target.cell else ""
+            place = f"{target.path}:{cell}{target.line}:1: " if target.line else f"{target.path}: "
             hint = f" ({target.hint})" if target.hint else ""
             why = f"{target.reason}{hint}"
             if told := explained(target):

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from mha_lint.model.finding import Finding
 from mha_lint.model.source import Span
+from mha_lint.report.cells import cell_lines
 from mha_lint.report.lines import clean, line, paragraph
 from mha_lint.report.view import View
 
@@ -46,23 +47,26 @@ def code_frame(finding: Finding, view: View, style: str) -> list[Text]:
     marks = [_Mark(finding.span, finding.here, "^", style)]
     marks += [_Mark(label.span, label.text, "-", "blue") for label in finding.labels]
     out: list[Text] = []
-    for path in dict.fromkeys(mark.span.path for mark in marks):
-        source = source_lines(path, view)
-        here = [m for m in marks if m.span.path == path and m.span.line <= len(source)]
+    for place in dict.fromkeys(mark.span.place for mark in marks):
+        own = [m for m in marks if m.span.place == place]
+        source = source_lines(own[0].span, view)
+        here = [m for m in own if m.span.line <= len(source)]
         if not here:
-            out += [t for m in marks if m.span.path == path for t in _unplaced(m, view)]
+            out += [t for m in own for t in _unplaced(m, view)]
             continue
         gutter = max(4, len(str(max(m.lines[-1] for m in here)))) + 1
-        if path != finding.span.path:
+        if place != finding.span.place:
             first = min(m.span.line for m in here)
-            out.append(line(" " * gutter, ("--> ", "blue"), f"{path}:{first}"))
+            out.append(line(" " * gutter, ("--> ", "blue"), f"{place}:{first}"))
         out += _block(source, here, gutter, view)
     return out
 
 
-def source_lines(path: str, view: View) -> list[str]:
-    """Return the lines of the file at `path` without line breaks; none if it cannot be read."""
-    absolute = os.path.join(view.cwd, path)  # noqa: PTH118 - joins strings, no file access
+def source_lines(span: Span, view: View) -> list[str]:
+    """Return the lines that `span` counts in, without line breaks; none if they cannot be read."""
+    absolute = os.path.join(view.cwd, span.path)  # noqa: PTH118 - joins strings, no file access
+    if span.cell:
+        return cell_lines(absolute, span.cell)
     return [text.rstrip("\r\n") for text in linecache.getlines(absolute)]
 
 

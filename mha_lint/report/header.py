@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.text import Text
 
 from mha_lint.model.finding import Finding
-from mha_lint.model.report import CrossCheck, SiteReport, TargetReport
+from mha_lint.model.report import CrossCheck, SiteReport, TargetReport, in_words
 from mha_lint.report.lines import line, paragraph
 from mha_lint.report.summary import visible
 from mha_lint.report.view import View
@@ -40,7 +40,7 @@ def target_header(target: TargetReport, view: View) -> list[Text]:
     if len(target.sites) <= _MANY:
         shown = list(target.sites)
     for site in shown:
-        owner = f"{site.module}, line {site.line}" if site.module else f"line {site.line}"
+        owner = f"{site.module}, {site.where}" if site.module else site.where
         title = line("  ", (site.id, "bold"), f" ({owner})")
         out += _titled(title, describe(site), Text(""), view)
         out += _pipeline(site, view) + _crosscheck(target, site, view, indent=4)
@@ -71,7 +71,9 @@ def describe(site: SiteReport) -> str:
 
 def _elsewhere(findings: list[Finding], path: str) -> str:
     """Return "see MHA204 at line 24": what holds here too, and is told with another target."""
-    places = [(f.code, f"line {f.span.line}" if f.span.path == path else f.span) for f in findings]
+    places = [
+        (f.code, in_words(f.span.line, f.cell) if f.span.path == path else f.span) for f in findings
+    ]
     return f"see {', '.join(f'{code} at {place}' for code, place in dict.fromkeys(places))}"
 
 

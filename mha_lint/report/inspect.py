@@ -72,9 +72,13 @@ def _site_row(site: SiteReport) -> list[str]:
     numbers = (site.d_model, site.num_heads, site.num_kv_heads, site.head_dim, site.v_dim)
     sizes = ["-" if n is None else str(n) for n in numbers]
     return [
-        site.id + times, site.module or ".", str(site.line), site.kind, *sizes, scale + named,
+        site.id + times, site.module or ".", _line(site), site.kind, *sizes, scale + named,
         site.softmax_axis or "-", site.mask, projected,
     ]  # fmt: skip
+
+
+def _line(site: SiteReport) -> str:
+    return f"cell {site.cell}:{site.line}" if site.cell else str(site.line)
 
 
 def _cost_row(site: SiteReport, cost: Cost) -> list[str]:

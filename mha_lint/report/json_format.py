@@ -63,6 +63,7 @@ def _target(target: TargetReport, costs: bool) -> Json:
         "path": target.path,
         "class": target.class_name,
         "line": target.line,
+        **_cell(target.cell),
         "status": target.status.value,
         "reason": target.reason,
         "hint": target.hint,
@@ -83,6 +84,7 @@ def _site(site: SiteReport) -> dict[str, Json]:
         "id": site.id,
         "module": site.module,
         "line": site.line,
+        **_cell(site.cell),
         "kind": site.kind,
         "d_model": site.d_model,
         "num_heads": site.num_heads,
@@ -95,6 +97,11 @@ def _site(site: SiteReport) -> dict[str, Json]:
         "mask": site.mask,
         "repeated": site.repeated,
     }
+
+
+def _cell(cell: int | None) -> dict[str, Json]:
+    """Return the cell of a notebook, which nothing outside notebooks has."""
+    return {} if cell is None else {"cell": cell}
 
 
 def _cost(cost: Cost | None) -> dict[str, Json]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from rich.text import Text
 
 from mha_lint.model.finding import Finding, Severity
-from mha_lint.model.report import RunReport, Status, TargetReport
+from mha_lint.model.report import RunReport, Status, TargetReport, in_words
 from mha_lint.report.frame import code_frame
 from mha_lint.report.header import target_header
 from mha_lint.report.lines import line, paragraph, to_string
@@ -113,7 +113,7 @@ def _labelled_at(indent: int, label: str, text: str, view: View) -> list[Text]:
 
 
 def _place(target: TargetReport) -> str:
-    return target.target + (f" (line {target.line})" if target.line else "")
+    return target.target + (f" ({in_words(target.line, target.cell)})" if target.line else "")
 
 
 def _undecided(report: RunReport, view: View) -> list[Text]:

@@ -18,6 +18,7 @@ from functools import lru_cache
 
 from mha_lint.model.source import Span
 from mha_lint.rulebook.select import matches
+from mha_lint.targets.notebooks.ipython import plain_script
 
 _COMMENT = re.compile(r"#\s*mha-lint:\s*(ignore|ignore-file)\[([^\]]*)\]", re.IGNORECASE)
 _MEANT = re.compile(r"#\s*mha-lint\b", re.IGNORECASE)
@@ -55,6 +56,7 @@ def suppressions(source: str) -> tuple[Suppression, ...]:
     """Return the suppression comments of `source`, in order; none if it does not parse."""
     if "mha-lint:" not in source.lower():
         return ()
+    source = plain_script(source)
     try:
         classes = {n.lineno: n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.ClassDef)}
         tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))
@@ -84,6 +86,7 @@ def useless_comments(source: str, codes: Collection[str]) -> list[tuple[int, str
     """
     if "mha-lint" not in source.lower():
         return []
+    source = plain_script(source)
     try:
         tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))
     except (SyntaxError, ValueError, tokenize.TokenError):

@@ -13,17 +13,20 @@ from pathlib import Path
 from mha_lint.model.report import NotChecked
 from mha_lint.model.target import TargetSpec
 from mha_lint.targets.imports import find_module
+from mha_lint.targets.notebooks.read import INSTALL, NoReaderError, OtherLanguageError
+from mha_lint.targets.notebooks.targets import named_in_notebook, notebook_targets
 from mha_lint.targets.scan import scan_source
-from mha_lint.targets.source import Source, SourceError, read_source
+from mha_lint.targets.source import NOTEBOOK, Source, SourceError, definition, read_source
 from mha_lint.targets.words import words
 
-PYTHON_ENDINGS = (".py", ".pyw")
+SOURCE_ENDINGS = (".py", ".pyw", NOTEBOOK)
+MODEL_CONFIG = ".json"
 SKIPPED_FOLDERS = words(
     """__pycache__ node_modules build dist site-packages venv env virtualenv __pypackages__ wheels
     buck-out _build bower_components"""
 )
 MODULE_TARGET = re.compile(r"(?P<module>[A-Za-z_]\w*(\.[A-Za-z_]\w*)*):(?P<name>[A-Za-z_][\w.]*)")
-ONE_COLON = re.compile(r"(?P<file>.+\.pyw?):(?P<name>[A-Za-z_][\w.]*)")
+ONE_COLON = re.compile(r"(?P<file>.+\.(?:pyw?|ipynb)):(?P<name>[A-Za-z_][\w.]*)")
 DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 
 
@@ -31,7 +34,8 @@ def parse_target(text: str, *, cwd: str) -> TargetSpec | NotChecked:
     """Return what `text` names; folders and whole files come back as they are, see `expand`.
 
     Understood: ``path.py``, ``path.py::Class``, ``path.py::function``, ``package.module:name``,
-    a folder. Paths are relative to `cwd` and stay as the user wrote them.
+    a folder, and notebooks in place of files; ``book.ipynb::Class@3`` is the class as cell 3
+    defines it. Paths are relative to `cwd` and stay as the user wrote them.
     """
     place, separator, name = text.partition("::")
     if separator and not name:
@@ -43,8 +47,10 @@ def parse_target(text: str, *, cwd: str) -> TargetSpec | NotChecked:
             return NotChecked(reason, f"write {place.rstrip('/')}/FILE.py::{name}", target=text)
         return TargetSpec(text=text, path=place, stated=False)
     if file.is_file():
-        if file.suffix not in PYTHON_ENDINGS:
-            return _not_python(text, place, file.suffix)
+        if file.suffix == MODEL_CONFIG and not separator:
+            return TargetSpec(text=text, path=place)
+        if file.suffix not in SOURCE_ENDINGS:
+            return _not_python(text, place)
         return TargetSpec(
             text=text,
             path=place,
@@ -63,21 +69,18 @@ def parse_target(text: str, *, cwd: str) -> TargetSpec | NotChecked:
     return NotChecked(f"no such file: {place}", _similar_file(file), target=text)
 
 
-def _not_python(text: str, place: str, ending: str) -> NotChecked:
+def _not_python(text: str, place: str) -> NotChecked:
     """Return why a file that the user names is not read, rather than finding nothing in it."""
-    if ending == ".ipynb":
-        reason, hint = "notebooks are not read yet", "export it: jupyter nbconvert --to script"
-        return NotChecked(f"{place}: {reason}", f"{hint} {place}", target=text)
-    reason = f"{place} is not a Python file"
-    return NotChecked(reason, "name a file that ends in .py, or a folder", target=text)
+    hint = "name a file that ends in .py or .ipynb, a model's config.json, or a folder"
+    return NotChecked(f"{place} is not a Python file", hint, target=text)
 
 
 def expand(specs: Iterable[TargetSpec], *, cwd: str) -> list[TargetSpec | NotChecked]:
     """Return one spec per class or function to check, in the order of files and lines.
 
-    A folder yields the candidates of all Python files below it, a file its own; one without any
-    yields nothing. A named class or function is looked up by reading, so that a wrong name is told
-    without importing anything.
+    A folder yields the candidates of all Python files and notebooks below it, a file its own; one
+    without any yields nothing. A named class or function is looked up by reading, so that a wrong
+    name is told without importing anything.
     """
     found: list[TargetSpec | NotChecked] = []
     for spec in specs:
@@ -85,8 +88,10 @@ def expand(specs: Iterable[TargetSpec], *, cwd: str) -> list[TargetSpec | NotChe
             found.append(spec)
         elif Path(cwd, spec.path).is_dir():
             found += _folder(spec, cwd)
-        elif Path(spec.path).suffix not in PYTHON_ENDINGS:  # one of the configuration
-            found.append(_not_python(spec.text, spec.path, Path(spec.path).suffix))
+        elif Path(spec.path).suffix == MODEL_CONFIG:
+            found.append(spec)
+        elif Path(spec.path).suffix not in SOURCE_ENDINGS:  # one of the configuration
+            found.append(_not_python(spec.text, spec.path))
         elif spec.qualname is not None:
             found.append(_named(spec, cwd))
         elif spec.build is not None:
@@ -97,7 +102,10 @@ def expand(specs: Iterable[TargetSpec], *, cwd: str) -> list[TargetSpec | NotChe
 
 
 def python_files(folder: str | Path) -> Iterator[Path]:
-    """Yield the Python files below `folder`, sorted; hidden folders, environments, builds skipped."""
+    """Yield the Python files and notebooks below `folder`, sorted.
+
+    Hidden folders, environments and builds are skipped.
+    """
     for here, folders, files in os.walk(folder):
         folders[:] = sorted(
             name
@@ -108,7 +116,7 @@ def python_files(folder: str | Path) -> Iterator[Path]:
             and not Path(here, name, "pyvenv.cfg").exists()
         )
         for name in sorted(files):
-            if name.endswith(".py") and not name.startswith("."):
+            if name.endswith((".py", NOTEBOOK)) and not name.startswith("."):
                 yield Path(here, name)
 
 
@@ -159,18 +167,43 @@ def _folder(spec: TargetSpec, cwd: str) -> list[TargetSpec | NotChecked]:
     if not files:
         hint = "hidden folders, virtual environments and build folders are skipped"
         return [NotChecked(f"no Python files below {spec.path}", hint, target=spec.text)]
+    unread: list[str] = []
     for file in files:
         inside = str(Path(spec.path) / file.relative_to(Path(cwd, spec.path)))
-        found += _candidates(dataclasses.replace(spec, text=inside, path=inside), cwd)
+        own = dataclasses.replace(spec, text=inside, path=inside)
+        try:
+            found += _candidates_of(own, _read(own, cwd))
+        except SourceError as error:
+            if isinstance(error.__cause__, NoReaderError):
+                unread += [inside] if may_hold_attention(file) else []
+            elif not isinstance(error.__cause__, OtherLanguageError):
+                found.append(NotChecked(error.reason, error.hint, target=inside))
+    if unread:
+        rest = f" and {len(unread) - 1} more" if len(unread) > 1 else ""
+        reason = f"{unread[0]}{rest} may hold attention, and nbformat is not installed"
+        found.append(NotChecked(reason, INSTALL, target=unread[0]))
     return found
 
 
-def _candidates(spec: TargetSpec, cwd: str) -> list[TargetSpec | NotChecked]:
-    assert spec.path is not None
+def may_hold_attention(notebook: Path) -> bool:
+    """Tell, without a reader for notebooks, whether one can hold attention that is built on torch."""
     try:
-        source = _read(spec, cwd)
+        text = notebook.read_bytes()
+    except OSError:
+        return True
+    return b"torch" in text and any(word in text.lower() for word in (b"softmax", b"attention"))
+
+
+def _candidates(spec: TargetSpec, cwd: str) -> list[TargetSpec | NotChecked]:
+    try:
+        return _candidates_of(spec, _read(spec, cwd))
     except SourceError as error:
         return [NotChecked(error.reason, error.hint, target=spec.text)]
+
+
+def _candidates_of(spec: TargetSpec, source: Source) -> list[TargetSpec | NotChecked]:
+    if source.notebook is not None:
+        return notebook_targets(spec, source, source.notebook)
     return [
         dataclasses.replace(
             spec,
@@ -189,6 +222,10 @@ def _named(spec: TargetSpec, cwd: str) -> TargetSpec | NotChecked:
         source = _read(spec, cwd)
     except SourceError as error:
         return NotChecked(error.reason, error.hint, target=spec.text)
+    if source.notebook is not None:
+        version = named_in_notebook(spec, source, source.notebook)
+        if version is not None:
+            return version
     method = _method(source, spec.qualname)
     if method is not None:
         owner, name = method
@@ -230,17 +267,13 @@ def _read(spec: TargetSpec, cwd: str) -> Source:
     try:
         return read_source(full)
     except SourceError as error:
-        raise SourceError(error.reason.replace(full, spec.path), error.hint) from None
+        told = SourceError(error.reason.replace(full, spec.path), error.hint)
+        raise told from error.__cause__
 
 
 def _line(source: Source, qualname: str) -> int | None:
-    name = qualname.rpartition(".")[2]
-    for node in ast.walk(source.tree):
-        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and (
-            node.name == name
-        ):
-            return node.lineno
-    return None
+    node = definition(source, qualname)
+    return None if node is None else node.lineno
 
 
 def _similar_name(source: Source, wanted: str, names: set[str]) -> str:
@@ -259,9 +292,9 @@ def _similar_file(file: Path) -> str:
     if not file.parent.is_dir():
         return ""
     stems = {
-        p.stem if p.suffix == ".py" else p.name: p.name
+        p.stem if p.suffix == file.suffix else p.name: p.name
         for p in sorted(file.parent.iterdir())
-        if p.suffix == ".py" or (p.is_dir() and not file.suffix)
+        if p.suffix in (".py", NOTEBOOK) or (p.is_dir() and not file.suffix)
     }
     close = difflib.get_close_matches(file.stem, stems, n=2, cutoff=0.6)
     return f"did you mean {' or '.join(stems[name] for name in close)}?" if close else ""

@@ -9,6 +9,11 @@ import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
+from mha_lint.targets.notebooks.ipython import plain_script
+from mha_lint.targets.notebooks.read import Notebook, NotebookError, read_notebook
+
+NOTEBOOK = ".ipynb"
+
 
 class SourceError(Exception):
     """A file cannot be read as Python source: ``reason`` says why, ``hint`` what to do."""
@@ -22,11 +27,12 @@ class SourceError(Exception):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Source:
-    """One parsed file."""
+    """One parsed file; of a ``notebook``, ``text`` holds all cells, and so do its lines."""
 
     path: str
     text: str
     tree: ast.Module
+    notebook: Notebook | None = None
 
     @property
     def lines(self) -> list[str]:
@@ -37,6 +43,9 @@ class Source:
 def read_source(path: str) -> Source:
     """Read and parse `path`, in the encoding that its coding comment states, else UTF-8.
 
+    Notebooks are read too. In a script that was exported from one, lines that only IPython
+    understands are put out, so that the rest can be read.
+
     Raises:
         SourceError: missing, a folder, unreadable, not in its encoding, or a syntax error.
     """
@@ -44,6 +53,9 @@ def read_source(path: str) -> Source:
     if file.is_dir():
         raise SourceError(f"{path} is a folder, not a file")
     try:
+        if file.suffix == NOTEBOOK:
+            book = read_notebook(path)
+            return Source(path, book.text, parse(book.text, path), book)
         with file.open("rb") as handle:
             encoding, _ = tokenize.detect_encoding(handle.readline)
         text = file.read_bytes().decode(encoding)
@@ -54,9 +66,30 @@ def read_source(path: str) -> Source:
         if isinstance(error, UnicodeDecodeError):
             reason += f" (byte {error.start})"
         raise SourceError(reason, "save it as UTF-8, or state its coding in line 1") from None
+    except NotebookError as error:
+        raise SourceError(error.reason, error.hint) from error
     except OSError as error:
         raise SourceError(f"{path} cannot be read: {error.strerror}") from None
-    return Source(path, text, parse(text, path))
+    try:
+        return Source(path, text, parse(text, path))
+    except SourceError:
+        text = plain_script(text)
+        return Source(path, text, parse(text, path))
+
+
+def definition(
+    source: Source, qualname: str, line: int | None = None
+) -> ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef | None:
+    """Return the definition of `qualname` at `line`; by its name alone, the one in force.
+
+    Of several at the top level that is the last one.
+    """
+    name = qualname.rpartition(".")[2]
+    kinds = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    found = [n for n in ast.walk(source.tree) if isinstance(n, kinds) and n.name == name]
+    top = [n for n in found if n in source.tree.body]
+    exact = [n for n in found if n.lineno == line]
+    return next(iter([*exact, *top[::-1], *found]), None)
 
 
 def cached_source(path: str) -> Source:

@@ -191,9 +191,44 @@ def _targets(statement: ast.stmt) -> set[str]:
 
 
 def _names_read(statements: Iterable[ast.stmt]) -> set[str]:
-    return {
-        node.id
-        for statement in statements
-        for node in ast.walk(statement)
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
-    }
+    """Return the names that `statements` read of the module: not the locals of their functions."""
+    return {name for statement in statements for name in _free(statement)}
+
+
+def _free(node: ast.AST) -> set[str]:
+    if isinstance(node, ast.Name):
+        return {node.id} if isinstance(node.ctx, ast.Load) else set()
+    names = {name for child in ast.iter_child_nodes(node) for name in _free(child)}
+    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+        return names
+    arguments = node.args
+    outside = [*arguments.defaults, *filter(None, arguments.kw_defaults)]
+    outside += getattr(node, "decorator_list", [])
+    around = {name for part in outside for name in _free(part)}
+    return (names - _locals(node)) | around
+
+
+def _locals(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> set[str]:
+    """Return the parameters of `function` and the names that its own body binds."""
+    bound: set[str] = set()
+    shared: set[str] = set()
+    body = function.body if isinstance(function.body, list) else [function.body]
+    todo: list[ast.AST] = [function.args, *body]
+    while todo:
+        node = todo.pop()
+        match node:
+            case ast.arg(arg=name):
+                bound.add(name)
+                continue
+            case ast.Global(names=names) | ast.Nonlocal(names=names):
+                shared.update(names)
+            case ast.Name(id=name, ctx=ast.Store()):
+                bound.add(name)
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                continue  # a scope of its own
+            case ast.Lambda() | ast.ListComp() | ast.SetComp() | ast.DictComp():
+                continue
+            case ast.GeneratorExp():
+                continue
+        todo.extend(ast.iter_child_nodes(node))
+    return bound - shared

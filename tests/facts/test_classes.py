@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from mha_lint.facts.classes import class_sources
+from mha_lint.facts.classes import class_sources, function_source
 
 
 def made(path: Path, text: str) -> dict[str, Any]:
@@ -65,3 +65,19 @@ def test_a_file_that_is_gone_or_broken(tmp_path: Path) -> None:
     cls = made(other, "class A:\n    def f(self):\n        return 1\n")["A"]
     other.write_text("class A(:\n")
     assert class_sources(cls) == []
+
+
+def test_of_two_definitions_the_one_that_the_class_comes_from(tmp_path: Path) -> None:
+    text = "class A:\n    def f(self): return 1\n\nB = A\n\nclass A:\n    def f(self): return 2\n"
+    names = made(tmp_path / "twice.py", text)
+    assert [found.node.lineno for found in class_sources(names["B"])] == [1]
+    assert [found.node.lineno for found in class_sources(names["A"])] == [6]
+    assert function_source(names["B"].f) is not None
+
+
+def test_an_exported_script_has_sources(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    cls = made(script, "# %%\n\nclass A:\n    def f(self): return 1\n")["A"]
+    script.write_text("# %%\n%matplotlib inline\nclass A:\n    def f(self): return 1\n")
+    (found,) = class_sources(cls)
+    assert found.text == "class A:\n    def f(self): return 1\n"

@@ -78,3 +78,10 @@ def test_comments_that_name_no_rule_are_told() -> None:
         (15, nothing),
     ]
     assert useless_comments("class (:  # mha-lint: ignore\n", codes) == []
+
+
+def test_an_exported_notebook_has_comments() -> None:
+    source = "# %%\n%matplotlib inline\nx = 1  # mha-lint: ignore[MHA201]\n!ls\n"
+    assert [(one.line, one.codes) for one in suppressions(source)] == [(3, ("MHA201",))]
+    unknown = source.replace("MHA201", "MHA999")
+    assert [line for line, _ in useless_comments(unknown, ["MHA201"])] == [3]

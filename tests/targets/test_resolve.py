@@ -88,11 +88,8 @@ def test_a_star_import_may_bring_any_name(write: Write, tmp_path: Path) -> None:
          "hidden folders, virtual environments and build folders are skipped"),
         ("bad.py", "syntax error at bad.py:1: invalid syntax", ""),
         ("bad.py::A", "syntax error at bad.py:1: invalid syntax", ""),
-        ("work.ipynb", "work.ipynb: notebooks are not read yet",
-         "export it: jupyter nbconvert --to script work.ipynb"),
-        ("work.ipynb::A", "work.ipynb: notebooks are not read yet",
-         "export it: jupyter nbconvert --to script work.ipynb"),
-        ("note.txt", "note.txt is not a Python file", "name a file that ends in .py, or a folder"),
+        ("note.txt", "note.txt is not a Python file",
+         "name a file that ends in .py or .ipynb, a model's config.json, or a folder"),
         ("m.py:One", "no such file: m.py:One", "two colons: m.py::One"),
         ("m.py::One::forward", "One.forward is a method, and a target is a class or a function",
          "name the class: m.py::One"),
@@ -107,7 +104,6 @@ def test_bad_input_is_one_clear_line(
     write(SDPA, "m.py")
     write(SDPA, "sub/inner.py")
     write("def (:\n", "bad.py", head=False)
-    write('{"cells": []}', "work.ipynb", head=False)
     write("softmax", "note.txt", head=False)
     (tmp_path / "empty").mkdir()
     outcome = _only(text, tmp_path)
@@ -175,9 +171,16 @@ def test_a_build_expression_names_the_class(write: Write, tmp_path: Path) -> Non
     assert expanded.qualname == "Two"
 
 
-def test_a_configured_notebook_is_refused_too(write: Write, tmp_path: Path) -> None:
-    write("{}", "work.ipynb", head=False)
-    spec = TargetSpec(text="work.ipynb", path=str(tmp_path / "work.ipynb"))
+def test_a_configured_file_that_is_no_python_is_refused_too(write: Write, tmp_path: Path) -> None:
+    write("{}", "note.txt", head=False)
+    spec = TargetSpec(text="note.txt", path=str(tmp_path / "note.txt"))
     (outcome,) = expand([spec], cwd=str(tmp_path))
     assert isinstance(outcome, NotChecked)
-    assert "notebooks are not read yet" in outcome.reason
+    assert outcome.reason.endswith("note.txt is not a Python file")
+
+
+def test_of_several_definitions_the_last_one_is_in_force(write: Write, tmp_path: Path) -> None:
+    write(SDPA + "class One(nn.Module):\n    pass\n", "m.py")
+    spec = _only("m.py::One", tmp_path)
+    assert isinstance(spec, TargetSpec)
+    assert spec.line == 11

@@ -60,3 +60,20 @@ def test_the_cache_sees_a_changed_file(tmp_path: Path) -> None:
     path.write_text("x = 2\n")
     os.utime(path, ns=(10**18, 10**18))
     assert cached_source(str(path)).text == "x = 2\n"
+
+
+def test_an_exported_notebook_is_read_without_its_magics(tmp_path: Path) -> None:
+    path = tmp_path / "exported.py"
+    path.write_text("# %%\n%matplotlib inline\nx = 1\n")
+    assert read_source(str(path)).text == "# %%\n\nx = 1\n"
+    path.write_text("# %%\n%matplotlib inline\nx = (\n")
+    with pytest.raises(SourceError) as caught:
+        read_source(str(path))
+    assert caught.value.reason == f"syntax error at {path}:3: '(' was never closed"
+
+
+def test_a_notebook_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "book.ipynb"
+    path.write_text("{")
+    with pytest.raises(SourceError, match="is no notebook that can be read"):
+        read_source(str(path))
