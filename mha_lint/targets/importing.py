@@ -8,6 +8,7 @@ packages that are not installed are replaced by stand-ins.
 from __future__ import annotations
 
 import ast
+import dataclasses
 import importlib.abc
 import importlib.machinery
 import importlib.util
@@ -70,9 +71,11 @@ class LazyPackage(ModuleType):
 class UserLoader(importlib.abc.Loader):
     """Runs a file of the user: all of it when that only defines things, else its definitions."""
 
-    def __init__(self, name: str, path: Path, session: Session) -> None:
-        """Load the file at `path` as the module `name`."""
-        self.name, self.path, self.session = name, path, session
+    def __init__(
+        self, name: str, path: Path, session: Session, source: Source | None = None
+    ) -> None:
+        """Load the file at `path` as the module `name`; `source`: what was read of it already."""
+        self.name, self.path, self.session, self.source = name, path, session, source
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
         """Make a plain module, or a lazy one for a package."""
@@ -89,15 +92,32 @@ class UserLoader(importlib.abc.Loader):
             source = read_source(str(self.path))
         except SourceError as error:
             raise ImportError(error.reason) from None
+        if self.source is not None and self.source.notebook is not None:
+            source = dataclasses.replace(source, tree=self.source.tree)
+            _offer_notebook_names(module, self.session)
         session = self.session
-        if session.filter_all or session.tolerant or works_at_top_level(source.tree):
+        filtered = session.filter_all or session.tolerant or works_at_top_level(source.tree)
+        whole = None if filtered else self._whole(source)
+        if whole is None:
             self._run_definitions(source, module)
         else:
-            exec(self._compile(source.tree, source), module.__dict__)
+            exec(whole, module.__dict__)
 
     def get_source(self, _fullname: str) -> str:
         """Return the file's text, for tracebacks and `inspect`."""
         return read_source(str(self.path)).text
+
+    def _whole(self, source: Source) -> CodeType | None:
+        """Return the code of the whole file, None where only its statements one by one compile.
+
+        In a notebook ``await`` may stand at top level, and ``from __future__`` in any cell.
+        """
+        try:
+            return self._compile(source.tree, source)
+        except SyntaxError:
+            if source.notebook is None:
+                raise
+            return None
 
     def _compile(self, tree: ast.Module, source: Source, flags: int = 0) -> CodeType:
         code: CodeType = compile(tree, source.path, "exec", flags=flags, dont_inherit=True)
@@ -227,6 +247,12 @@ class FolderFinder(ProjectFinder):
 def finders(session: Session) -> list[Any]:
     """Return the finders of `session`, the one that goes first at the head."""
     return [ProjectFinder(session), FolderFinder(session), StubFinder(session)]
+
+
+def _offer_notebook_names(module: ModuleType, session: Session) -> None:
+    """Give `module` what a notebook finds without any import."""
+    for name in ("get_ipython", "display"):
+        module.__dict__[name] = Missing(f"IPython.{name}", session.state)
 
 
 def defined_names(statement: ast.stmt) -> set[str]:

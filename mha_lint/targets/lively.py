@@ -1,4 +1,5 @@
-"""Wake up what defaults put to sleep: one head hides how heads are split, no dropout where it acts.
+"""Wake up what defaults put to sleep: one head hides how heads are split, no dropout where it acts, a
+flag that is off the attention itself.
 
 A class with ``num_heads=1`` or ``dropout=0.0`` by default is right at these values whatever its
 code does at others. Where its construction was inferred, it is built once more with values that
@@ -10,6 +11,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator
 
+from mha_lint.targets.infer.guarded import waking_flags
 from mha_lint.targets.infer.vocabulary import Role, role_of
 from mha_lint.targets.make import FileMaker, StageError
 from mha_lint.targets.sizes import bound_arguments, with_argument
@@ -46,6 +48,7 @@ def _made(maker: FileMaker, subject: Subject, changes: dict[str, str]) -> Subjec
 
 def _kinds(subject: Subject) -> Iterator[list[dict[str, str]]]:
     """Yield the arguments to set, one kind after the other; of each, the first that runs is kept."""
+    yield [{flag: "True"} for flag in _flags(subject)]
     asleep = _asleep(subject)
     heads = [name for name, role in asleep.items() if role is Role.HEADS]
     rates = [name for name, role in asleep.items() if role is Role.RATE]
@@ -53,6 +56,17 @@ def _kinds(subject: Subject) -> Iterator[list[dict[str, str]]]:
         yield [{heads[0]: number} for number in HEADS]
     if rates:
         yield [dict.fromkeys(rates, RATE)]
+
+
+def _flags(subject: Subject) -> list[str]:
+    """Return the flags that are off by default, without which nothing attends."""
+    made = type(subject.module)
+    waking = waking_flags(made)
+    try:
+        parameters = inspect.signature(made).parameters if waking else {}
+    except (TypeError, ValueError):
+        return []
+    return [name for name, p in parameters.items() if name in waking and p.default is False]
 
 
 def _asleep(subject: Subject) -> dict[str, Role]:

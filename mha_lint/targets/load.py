@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import dataclasses
 import importlib
 import os
 import sys
@@ -25,6 +26,7 @@ from mha_lint.model.report import NotChecked
 from mha_lint.targets.globals import fill_failed_globals
 from mha_lint.targets.guard import guarded
 from mha_lint.targets.importing import PROTECTED, LazyPackage, UserLoader, finders
+from mha_lint.targets.notebooks.versions import in_force
 from mha_lint.targets.session import Session, describe, is_interrupt
 from mha_lint.targets.source import Source, SourceError, read_source
 from mha_lint.targets.timelimit import TimeLimitError, time_limit
@@ -62,14 +64,21 @@ class _Way:
 
 
 def load_file(
-    path: str, *, timeout: float, wanted: frozenset[str] = frozenset()
+    path: str,
+    *,
+    timeout: float,
+    wanted: frozenset[str] = frozenset(),
+    version: tuple[str, int] | None = None,
 ) -> Loaded | NotChecked:
     """Import the file at `path` without running its ``__main__`` part or training loops.
 
-    `wanted`: names that are needed of it, besides those that its definitions read.
+    `wanted`: names that are needed of it, besides those that its definitions read. `version`: name
+    and line of the definition in a notebook that must be in force, where it holds several.
     """
     try:
         source = read_source(path)
+        if version is not None and source.notebook is not None:
+            source = dataclasses.replace(source, tree=in_force(source.tree, *version))
     except SourceError as error:
         return NotChecked(error.reason, error.hint)
     ways = _ways(source)
@@ -121,7 +130,8 @@ def _run(source: Source, way: _Way, session: Session) -> ModuleType:
     for name, folder in way.package:
         session.adopt(name, LazyPackage(name, folder, session))
     path = Path(source.path).absolute()
-    spec = util.spec_from_file_location(way.name, path, loader=UserLoader(way.name, path, session))
+    loader = UserLoader(way.name, path, session, source)
+    spec = util.spec_from_file_location(way.name, path, loader=loader)
     assert spec is not None and spec.loader is not None
     module = util.module_from_spec(spec)
     session.adopt(way.name, module)

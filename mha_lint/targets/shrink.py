@@ -38,14 +38,17 @@ PATCHES = (4, 8)
 
 def is_heavy(subject: Subject) -> bool:
     """Tell whether hundreds of replays of `subject` would take too long."""
-    parameters = 0
-    if isinstance(subject.module, nn.Module):
-        parameters = sum(p.numel() for p in subject.module.parameters())
     tensors = list(tensors_in([*subject.args, *subject.kwargs.values()]))
     elements = sum(t.numel() for t in tensors)
     heads = max((v for n, v in subject.sizes.items() if "head" in n.lower()), default=1)
     scores = max((_scores(t) for t in tensors), default=0) * min(heads, 64)
-    return parameters > MOST_PARAMETERS or elements > MOST_ELEMENTS or scores > MOST_SCORES
+    return is_larger(subject, MOST_PARAMETERS) or elements > MOST_ELEMENTS or scores > MOST_SCORES
+
+
+def is_larger(subject: Subject, most: int) -> bool:
+    """Return whether the module of `subject` has more than `most` parameters."""
+    module = subject.module
+    return isinstance(module, nn.Module) and sum(p.numel() for p in module.parameters()) > most
 
 
 def shrunk(maker: FileMaker, subject: Subject) -> Subject:

@@ -15,7 +15,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mha_lint.targets.infer.bodies import Evidence, constructor_evidence
+from mha_lint.targets.infer.bodies import constructor_evidence
+from mha_lint.targets.infer.uses import Evidence
 from mha_lint.targets.infer.vocabulary import Role, role_of
 
 RESIZABLE = frozenset(

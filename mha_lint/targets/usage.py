@@ -38,7 +38,7 @@ class Usage:
 
     ``free``: names that the expressions take from the target's module. ``where``: "file.py:12".
     ``own``: it stands in the target's own file. ``doubtful``: the code around it expects that it may
-    fail.
+    fail. ``imports``: dotted names of what the file imports of ``free``.
     """
 
     build: str
@@ -48,6 +48,7 @@ class Usage:
     where: str
     own: bool = True
     doubtful: bool = False
+    imports: tuple[tuple[str, str], ...] = ()
 
 
 def find_usages(source: Source, name: str, *, beside: bool = True) -> list[Usage]:
@@ -221,7 +222,9 @@ class _Reader:
             return
         count = 0 if call is None else len(call.args) + len(call.keywords)
         where = f"{Path(self.source.path).name}:{getattr(call or build, 'lineno', 0)}"
-        usage = Usage(text, arguments, free, count, where, self.own, self.doubtful > 0)
+        known = self.imports.names
+        imports = tuple((name, known[name]) for name in sorted(free & known.keys()))
+        usage = Usage(text, arguments, free, count, where, self.own, self.doubtful > 0, imports)
         self.found.append(usage)
 
     def _renamed(self, expression: ast.expr) -> ast.expr:

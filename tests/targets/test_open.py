@@ -215,7 +215,7 @@ def test_what_could_not_be_guessed_is_said(opened: Open) -> None:
 class Odd(nn.Module):
     def __init__(self, d_model, gadget):
         super().__init__()
-        if gadget.secret() != "open sesame":
+        if not issubclass(gadget.__class__, Exception):
             raise ValueError("no")
         self.m = nn.MultiheadAttention(d_model, 2)
     def forward(self, x):
@@ -223,7 +223,7 @@ class Odd(nn.Module):
 """
     outcome = opened(source, "Odd")
     assert isinstance(outcome, NotChecked)
-    assert outcome.reason.startswith("building Odd(d_model=24, gadget=2) failed: AttributeError")
+    assert outcome.reason.startswith("building Odd(d_model=24, gadget=2) failed: ValueError")
     assert outcome.hint == (
         'could not guess gadget; pass --build "Odd(d_model=..., gadget=...)" '
         '--call "torch.randn(2, 10, 64)"'

@@ -1,7 +1,7 @@
 """Axes of an input, written as symbols until a scheme gives them lengths.
 
 "B" batch, "T" positions, "S" positions of a second sequence, "D" width, "h" heads, "d" head_dim,
-"half" half of it, "H" and "W" an image, "HW" both flattened, "F" frames.
+"half" half of it, "H" and "W" an image, "HW" both flattened, "F" frames, "E" edges of a graph.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ def axis_sizes(scheme: Scheme, width: int, module: Any = None) -> dict[str, int]
         "B": scheme.batch, "T": scheme.length, "S": scheme.source, "D": width,
         "h": heads, "d": head_dim, "H": side, "W": across, "HW": side * across,
         "F": 2, "V": scheme.vocabulary, "g": scheme.kv_heads, "half": max(head_dim // 2, 1),
+        "E": 2 * scheme.length,
     }  # fmt: skip
 
 
@@ -74,11 +75,15 @@ def named_axes(letters: tuple[str, ...], width: str | int, length: str) -> Axes 
             kinds.append("D")
         else:
             kinds.append("?")
+    if any(letter.isdigit() for letter in letters):
+        return _numbered(letters, kinds, length)
     if len(letters) == 4:
         if set(plain[2:]) & {"h", "height", "hh", "x"} and kinds[1] in ("D", "?"):
             return ("B", width, "H", "W")
         if plain[1] in ("h", "height", "hh") and plain[2] in ("w", "width", "ww"):
             return ("B", "H", "W", width)
+        if kinds[:2] == ["T", "B"] and plain[2] in HEAD_NAMES and kinds[3] == "D":
+            return (length, "B", "h", "d")
         if plain[1] in HEAD_NAMES and kinds[3] == "D":
             return ("B", "h", length, "d")
         if plain[2] in HEAD_NAMES and kinds[3] == "D":
@@ -93,6 +98,20 @@ def named_axes(letters: tuple[str, ...], width: str | int, length: str) -> Axes 
     if len(letters) == 2:
         return (length, width)
     return None
+
+
+def _numbered(letters: tuple[str, ...], kinds: list[str], length: str) -> Axes | None:
+    """Return the axes of a shape that was written with numbers: ``(batch, seq_len, 4, 4)``."""
+    lengths: dict[str, str] = {"B": "B", "T": length}
+    axes: list[str | int] = []
+    for letter, kind in zip(letters, kinds, strict=True):
+        if letter.isdigit():
+            axes.append(int(letter))
+        elif kind in lengths:
+            axes.append(lengths[kind])
+        else:
+            return None
+    return tuple(axes)
 
 
 def is_time_first(letters: tuple[str, ...]) -> bool:

@@ -7,13 +7,14 @@ A *reference* is a parameter, or an attribute or item of it: ``dim``, ``config.n
 from __future__ import annotations
 
 import ast
+import enum
 import functools
 import inspect
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any
 
+from mha_lint.targets.infer.uses import KEYWORDS, MADE_OF_SIZES, OF_VALUES, TAKES, Evidence
 from mha_lint.targets.infer.vocabulary import Role
 from mha_lint.targets.source import Source, SourceError, cached_source
 
@@ -21,72 +22,6 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 DEEPEST = 4
 """Constructors that are followed from one class into the parts it makes."""
-
-_TAKES: dict[str, tuple[Role | None, ...]] = {
-    "Linear": (Role.WIDTH, Role.WIDTH, Role.FLAG),
-    "LayerNorm": (Role.WIDTH, Role.EPSILON),
-    "RMSNorm": (Role.WIDTH, Role.EPSILON),
-    "BatchNorm1d": (Role.WIDTH,),
-    "BatchNorm2d": (Role.WIDTH,),
-    "InstanceNorm2d": (Role.WIDTH,),
-    "GroupNorm": (Role.GROUPS, Role.WIDTH),
-    "Embedding": (Role.VOCABULARY, Role.WIDTH),
-    "Conv1d": (Role.WIDTH, Role.WIDTH, Role.KERNEL, Role.STEP),
-    "Conv2d": (Role.WIDTH, Role.WIDTH, Role.KERNEL, Role.STEP),
-    "Conv3d": (Role.WIDTH, Role.WIDTH, Role.KERNEL, Role.STEP),
-    "Dropout": (Role.RATE,),
-    "DropPath": (Role.RATE,),
-    "MultiheadAttention": (Role.WIDTH, Role.HEADS, Role.RATE),
-    "TransformerEncoderLayer": (Role.WIDTH, Role.HEADS, Role.INNER, Role.RATE),
-    "TransformerDecoderLayer": (Role.WIDTH, Role.HEADS, Role.INNER, Role.RATE),
-    "TransformerEncoder": (Role.MODULE, Role.LAYERS),
-    "LSTM": (Role.WIDTH, Role.WIDTH, Role.LAYERS),
-    "GRU": (Role.WIDTH, Role.WIDTH, Role.LAYERS),
-    "range": (Role.LAYERS,),
-    "arange": (Role.LENGTH,),
-}
-"""What torch's layers take, by position."""
-
-_KEYWORDS = {
-    "in_features": Role.WIDTH, "out_features": Role.WIDTH, "embed_dim": Role.WIDTH,
-    "num_heads": Role.HEADS, "nhead": Role.HEADS, "d_model": Role.WIDTH, "kdim": Role.WIDTH,
-    "vdim": Role.WIDTH, "dropout": Role.RATE, "bias": Role.FLAG, "batch_first": Role.FLAG,
-    "kernel_size": Role.KERNEL, "num_layers": Role.LAYERS, "dim_feedforward": Role.INNER,
-    "in_channels": Role.WIDTH, "out_channels": Role.WIDTH, "eps": Role.EPSILON, "p": Role.RATE,
-    "num_embeddings": Role.VOCABULARY, "embedding_dim": Role.WIDTH, "dtype": Role.DTYPE,
-    "device": Role.DEVICE,
-}  # fmt: skip
-
-_MADE_OF_SIZES = frozenset({"zeros", "ones", "randn", "empty", "rand", "full"})
-
-
-@dataclass(slots=True)
-class Evidence:
-    """What is done with one reference. ``entries``: names read from it, with "attribute", "item" or
-    "get"; ``choices``: strings it is compared with; ``calls``: numbers of arguments it is called
-    with in the constructor; ``length``: items it is unpacked into; ``wholes``: references that it
-    divides.
-    """
-
-    roles: list[Role] = field(default_factory=list)
-    entries: dict[str, set[str]] = field(default_factory=dict)
-    choices: list[str] = field(default_factory=list)
-    calls: list[int] = field(default_factory=list)
-    used_as_module: bool = False
-    iterated: bool = False
-    length: int = 0
-    tested: bool = False
-    divides: bool = False
-    divided: bool = False
-    wholes: set[str] = field(default_factory=set)
-
-    def role(self) -> Role | None:
-        """Return the role that speaks loudest, or None."""
-        if self.roles:
-            return max(self.roles, key=self.roles.count)
-        if self.divides:  # also d // heads beside heads // kv_heads
-            return Role.HEADS
-        return Role.WIDTH if self.divided else None
 
 
 @functools.lru_cache(maxsize=32)
@@ -176,8 +111,12 @@ class _Walk:
                     self._bind(inner, item, aliases)
             case (ast.Tuple(elts=targets), _) if ref := self._reference(value, aliases):
                 self._of(ref).length = max(self._of(ref).length, len(targets))
+                for index, inner in enumerate(targets if ref.endswith("()") else ()):
+                    aliases.setdefault(ast.unparse(inner), f"{ref}[{index}]")
+                    self._of(f"{ref}[{index}]").names.append(ast.unparse(inner))
             case (ast.Name() | ast.Attribute(), _) if ref := self._reference(value, aliases):
                 aliases.setdefault(ast.unparse(target), ref)
+                self._of(ref).names.append(ast.unparse(target))
 
     def _reference(self, node: ast.expr, aliases: dict[str, str]) -> str | None:
         match node:
@@ -200,6 +139,18 @@ class _Walk:
                 return self._entry(owner, key, "get", aliases)
             case ast.Call(func=ast.Name(id="int" | "float"), args=[inner]):
                 return self._reference(inner, aliases)
+            case ast.Call(func=ast.Attribute(value=owner, attr=method)) if method not in OF_VALUES:
+                if (ref := self._entry(owner, method, "method", aliases)) is not None:
+                    self._of(f"{ref}()")
+                    return f"{ref}()"
+                return None
+            case ast.Subscript(value=owner, slice=ast.Name()) if isinstance(owner, ast.Attribute):
+                if (ref := self._reference(owner, aliases)) is not None:
+                    self._of(ref).table = True
+                    return f"{ref}[]"
+                return None
+            case ast.Subscript(value=owner, slice=ast.Slice()):
+                return self._reference(owner, aliases)  # a part of a table is one too
             case ast.BoolOp(values=values):
                 refs = [r for v in values if (r := self._reference(v, aliases)) is not None]
                 return refs[0] if refs else None
@@ -220,21 +171,34 @@ class _Walk:
         match node:
             case ast.Call():
                 self._call(node, aliases, inside=inside)
+                if isinstance(node.func, ast.Attribute):
+                    self._reference(node, aliases)  # notes what an object is asked for
             case ast.BinOp(left=left, op=ast.FloorDiv() | ast.Mod(), right=right):
                 if whole := self._reference(left, aliases):
                     self._of(whole).divided = True
                 if whole and (ref := self._reference(right, aliases)):
                     self._of(ref).divides = True
                     self._of(ref).wholes.add(whole)
+            case ast.BoolOp(op=ast.Or(), values=[first, *_]):
+                if ref := self._reference(first, aliases):
+                    self._of(ref).optional = True
+            case ast.BinOp(left=left, op=ast.Add(), right=right):
+                for one, other in ((left, right), (right, left)):
+                    if isinstance(one, ast.List) and (ref := self._reference(other, aliases)):
+                        self._of(ref).iterated = True
             case ast.Compare(left=left, ops=[how], comparators=[right]):
                 self._compare(left, how, right, aliases)
             case ast.If(test=test) | ast.IfExp(test=test):
                 plain = test.operand if isinstance(test, ast.UnaryOp) else test
                 if ref := self._reference(plain, aliases):
                     self._of(ref).tested = True
-            case ast.For(iter=values) | ast.comprehension(iter=values):
+            case (
+                ast.For(target=target, iter=values) | ast.comprehension(target=target, iter=values)
+            ):
                 if ref := self._reference(values, aliases):
                     self._of(ref).iterated = True
+                    if isinstance(target, ast.Tuple):
+                        self._of(ref).items = len(target.elts)
             case ast.Subscript(value=owner, slice=ast.Constant(value=int(index))):
                 if ref := self._reference(owner, aliases):
                     self._of(ref).length = max(self._of(ref).length, index + 1)
@@ -258,6 +222,13 @@ class _Walk:
             self._of(ref).iterated = True
         if (ref := self._reference(left, aliases)) is None:
             return
+        if isinstance(right, ast.Constant) and right.value is None:
+            self._of(ref).optional = True
+        if isinstance(right, ast.Attribute) and isinstance(right.value, ast.Name):
+            scope = getattr(inspect.unwrap(_runs(self.made)), "__globals__", {})
+            named = getattr(scope.get(right.value.id), right.attr, None)
+            if isinstance(named, enum.Enum):
+                self._of(ref).members.append(named)
         items = right.elts if isinstance(right, ast.Tuple | ast.List | ast.Set) else [right]
         self._of(ref).choices += [
             i.value for i in items if isinstance(i, ast.Constant) and isinstance(i.value, str)
@@ -271,14 +242,19 @@ class _Walk:
                 self._of(ref).calls.append(len(call.args))
             else:
                 self._of(ref).used_as_module = True
+                names = tuple(sorted(k.arg for k in call.keywords if k.arg))
+                if not any(isinstance(a, ast.Starred) for a in call.args):
+                    self._of(ref).taken.add((len(call.args), names))
         name = getattr(call.func, "attr", getattr(call.func, "id", ""))
         if name == "len" and call.args and (ref := self._reference(call.args[0], aliases)):
             self._of(ref).iterated = True
-        takes = _TAKES.get(name, ())
+        if name == "from_numpy" and call.args and (ref := self._reference(call.args[0], aliases)):
+            self._of(ref).array = True
+        takes = TAKES.get(name, ())
         for index, argument in enumerate(call.args):
             if ref := self._reference(argument, aliases):
                 role = takes[index] if index < len(takes) else None
-                if role is None and name in _MADE_OF_SIZES:
+                if role is None and name in MADE_OF_SIZES:
                     role = Role.WIDTH if index == len(call.args) - 1 and index else Role.LENGTH
                 self._note(ref, role)
         if name in ("view", "reshape") and len(call.args) >= 4:
@@ -289,8 +265,8 @@ class _Walk:
             ref = self._reference(keyword.value, aliases)
             if ref is not None and name == "rearrange" and keyword.arg in ("h", "heads"):
                 self._note(ref, Role.HEADS)
-            if ref is not None and keyword.arg in _KEYWORDS and name in _TAKES:
-                self._note(ref, _KEYWORDS[keyword.arg])
+            if ref is not None and keyword.arg in KEYWORDS and name in TAKES:
+                self._note(ref, KEYWORDS[keyword.arg])
         if name == "meshgrid":
             for side in (a for c in ast.walk(call) if isinstance(c, ast.Call) for a in c.args):
                 if ref := self._reference(side, aliases):
@@ -320,7 +296,7 @@ class _Walk:
         if tree is None:
             return
         names = [a.arg for a in (*tree.args.posonlyargs, *tree.args.args)]
-        if isinstance(made, type):
+        if isinstance(made, type) or isinstance(call.func, ast.Attribute):
             names = names[1:]
         given = {n: r for n, r in zip(names, refs, strict=False) if r is not None}
         given |= {n: r for n, r in keywords.items() if r is not None}
@@ -330,11 +306,14 @@ class _Walk:
         scope = getattr(inspect.unwrap(_runs(self.made)), "__globals__", {})
         if name == "__init__" and isinstance(self.made, type):  # super().__init__(...)
             return next((b for b in self.made.__mro__[1:] if "__init__" in vars(b)), None)
-        if isinstance(call.func, ast.Name):
-            made = scope.get(name)
-            if isinstance(made, type | FunctionType):
-                return made
-        return None
+        match call.func:
+            case ast.Name():
+                made = scope.get(name)
+            case ast.Attribute(value=ast.Name(id="self")):
+                made = inspect.getattr_static(self.made, name, None)
+            case _:
+                made = None
+        return made if isinstance(made, type | FunctionType) else None
 
 
 def parameters_of(made: Any) -> Iterator[inspect.Parameter]:

@@ -19,7 +19,8 @@ from mha_lint.targets.infer.guesses import InputGuess
 from mha_lint.targets.infer.inputs import Inputs
 from mha_lint.targets.infer.state import State
 from mha_lint.targets.infer.vocabulary import Role, role_of
-from mha_lint.targets.make import FileMaker, StageError, fresh
+from mha_lint.targets.large import has_no_values
+from mha_lint.targets.make import FileMaker, StageError, fresh, run_once
 from mha_lint.targets.scene import scene_of
 from mha_lint.targets.session import is_interrupt
 from mha_lint.targets.subject import Subject
@@ -158,3 +159,13 @@ def widths_guessed(state: State, constructor: Constructor | None) -> int:
     if constructor is None:
         return 0
     return sum(g.role in GUESSED_WIDTHS for g in constructor.guesses(state.scheme).values())
+
+
+def has_nan(subject: Subject) -> bool:
+    """Tell whether the output holds a NaN, or none comes at a second call."""
+    try:
+        output = run_once(subject)
+    except StageError:
+        return True
+    tensors = [t for t in tensors_in(output) if t.is_floating_point() and not has_no_values(t)]
+    return any(bool(t.isnan().any()) for t in tensors)

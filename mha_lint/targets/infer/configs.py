@@ -30,6 +30,9 @@ _LARGE = {
 _SETTLED = (Role.WIDTH, Role.HEADS, Role.LAYERS, Role.VOCABULARY)
 """``n_embd: int = None`` and ``vocab_size: int = -1`` are to be set by the caller."""
 
+TEXT = words("split lower upper strip startswith endswith format join replace")
+"""What is read of strings: an entry of which only this is read is one."""
+
 TENSOR = words("size shape dim device dtype to view reshape ndim new_zeros")
 """What is read of tensors: an argument of which only this is read is no config."""
 

@@ -11,18 +11,22 @@ from typing import Any
 
 from torch import nn
 
-from mha_lint.targets.infer.bodies import Evidence, constructor_evidence, parameters_of
+from mha_lint.targets.infer.answers import answer, column, is_column, table
+from mha_lint.targets.infer.bodies import constructor_evidence, parameters_of
 from mha_lint.targets.infer.configs import (
     METHODS,
     TENSOR,
+    TEXT,
     config_shape,
     field_names,
     is_config_class,
     render_config,
     small_entries,
 )
+from mha_lint.targets.infer.guarded import waking_flags
 from mha_lint.targets.infer.scheme import Scheme
 from mha_lint.targets.infer.sized import flag, sized, sized_tuple
+from mha_lint.targets.infer.uses import Evidence
 from mha_lint.targets.infer.vocabulary import Role, role_of
 
 DEEPEST = 3
@@ -88,11 +92,13 @@ class Constructor:
             return Guess(self._factories(name, role, evidence, scheme), role)
         is_module = isinstance(annotated, type) and issubclass(annotated, nn.Module)
         if is_module or (evidence.used_as_module and role is not Role.ACTIVATION):
-            return Guess(self._modules(name, annotated, scheme), Role.MODULE)
+            return Guess(self._modules(name, annotated, evidence, scheme), Role.MODULE)
         if role is Role.ACTIVATION:
-            return Guess(["nn.GELU()" if evidence.used_as_module else "'gelu'", "F.gelu"], role)
+            ways = ["nn.GELU()" if evidence.used_as_module else "'gelu'", "F.gelu", "'GELU'"]
+            return Guess(ways, role)
         if annotated is bool or (role is None and evidence.tested and not evidence.role()):
-            return Guess([flag(name), str(flag(name) != "True")], Role.FLAG)
+            on = flag(name) == "True" or name in waking_flags(self.made)
+            return Guess([str(on), str(not on)], Role.FLAG)
         if annotated is float and role not in _FLOATS:
             return Guess(["0.5", "1.0"], role)
         if annotated is str:
@@ -110,7 +116,10 @@ class Constructor:
         options = sized(name, role, scheme)
         if evidence.length > 1:
             options = [sized_tuple(name, role, evidence.length, scheme), *options]
-        elif evidence.iterated:
+        elif evidence.iterated and evidence.items > 1:
+            item = f"({', '.join([options[0]] * evidence.items)})"
+            options = [f"[{item}, {item}]", *options]
+        elif evidence.iterated or (annotated is list and role in _NUMBERS):
             options = [f"[{options[0]}, {options[0]}]", *options]
         elif role in (Role.SIDE, Role.WINDOW):
             options += [sized_tuple(name, role, 2, scheme)]
@@ -152,7 +161,7 @@ class Constructor:
         arguments = getattr(annotation, "__args__", None)
         if arguments and not isinstance(annotation, type):
             annotation = arguments[0]
-        return annotation if isinstance(annotation, type) else None
+        return annotation if isinstance(annotation, type) and annotation is not Any else None
 
     def _lookup(self, text: str) -> Any:
         value: Any = None
@@ -172,6 +181,9 @@ class Constructor:
             return True
         own = {e for e, how in entries.items() if "item" in how or "get" in how}
         data = entries.keys() - METHODS - TENSOR
+        asked = any("method" in entries[entry] for entry in data)
+        if asked and evidence is not None and parameter.default is parameter.empty:
+            return not evidence.used_as_module
         return bool(own) or (len(data) >= 2 and parameter.default is parameter.empty)
 
     def _configs(self, ref: str, evidence: Evidence, annotated: Any, scheme: Scheme) -> list[str]:
@@ -189,19 +201,31 @@ class Constructor:
             }
             small = small_entries(inner.parameters, scheme)
             ways = [inner.render({**small, **needed}), inner.render(needed)]
+            wanted, known = set(entries) - METHODS, set(field_names(made))
+            if wanted - known:  # set elsewhere, or by whoever makes it
+                made_up = self.stand_in(ref, evidence, annotated, scheme)
+                ways.insert(0 if not wanted & known else len(ways), made_up)
             return list(dict.fromkeys(ways))
         if annotated is None and (instance := self._instance(set(entries))) is not None:
-            return [instance, self._stand_in(ref, evidence, annotated, scheme)]
-        return [self._stand_in(ref, evidence, annotated, scheme)]
+            return [instance, self.stand_in(ref, evidence, annotated, scheme)]
+        return [self.stand_in(ref, evidence, annotated, scheme)]
 
-    def _stand_in(self, ref: str, evidence: Evidence, annotated: Any, scheme: Scheme) -> str:
+    def stand_in(self, ref: str, evidence: Evidence, annotated: Any, scheme: Scheme) -> str:
+        """Return an object with the entries that are read of `ref`, or a dict of them."""
         entries = evidence.entries
         fields = {
-            entry: self._field(f"{ref}.{entry}", entry, scheme)
+            entry: self._answered(f"{ref}.{entry}", entry, how, scheme)
             for entry, how in entries.items()
             if entry not in METHODS and (how != {"get"} or role_of(entry) is Role.KV_HEADS)
         }
         return render_config(fields, config_shape(entries, annotated))
+
+    def _answered(self, ref: str, entry: str, how: set[str], scheme: Scheme) -> str:
+        if "method" in how and f"{ref}()" in self.evidence:
+            return f"lambda *_, **__: {answer(self, f'{ref}()', entry, scheme)}"
+        if self.evidence.get(ref, Evidence()).table:
+            return table(self, ref, scheme)
+        return self._field(ref, entry, scheme)
 
     def _entry(
         self,
@@ -216,20 +240,34 @@ class Constructor:
         return inner.guess(parameter, scheme).options[0]
 
     def _field(self, ref: str, entry: str, scheme: Scheme) -> str:
+        return self._field_options(ref, entry, scheme)[0]
+
+    def _field_options(self, ref: str, entry: str, scheme: Scheme) -> list[str]:
         evidence = self.evidence.get(ref, Evidence())
-        if {e for e in evidence.entries if e not in METHODS}:
-            return self._stand_in(ref, evidence, None, scheme)
+        entries = {e for e in evidence.entries if e not in METHODS}
+        if entries and entries <= TEXT:
+            return [repr("-".join([str(scheme.width)] * 2)), repr(entry.lower())]
+        if is_column(entries):
+            return [column(scheme)]
+        if entries:
+            return [self.stand_in(ref, evidence, None, scheme)]
         fake = inspect.Parameter(entry, inspect.Parameter.POSITIONAL_OR_KEYWORD)
         outer, self.evidence = self.evidence, {**self.evidence, entry: evidence}
         try:
-            return self.guess(fake, scheme).options[0]
+            guess = self.guess(fake, scheme)
+            unset = evidence.optional and not evidence.roles and guess.role in (None, Role.SCALE)
+            return ["None", *guess.options] if unset else guess.options
         finally:
             self.evidence = outer
 
     def field(self, name: str, scheme: Scheme) -> str:
         """Return a guess for a config entry that turned out to be missing."""
+        return self.field_options(name, scheme)[0]
+
+    def field_options(self, name: str, scheme: Scheme) -> list[str]:
+        """Return what a config entry might be, the likeliest first."""
         ref = next((r for r in self.evidence if r.endswith(f".{name}")), name)
-        return self._field(ref, name, scheme)
+        return self._field_options(ref, name, scheme)
 
     def _config_class(self, annotated: Any, entries: set[str]) -> tuple[str, Any]:
         if annotated is not None and annotated not in (dict, object):
@@ -270,13 +308,12 @@ class Constructor:
         local = [n for n, _ in self._local_modules(name)]
         return [*local, "nn.Linear", "nn.Identity"]
 
-    def _modules(self, name: str, annotated: Any, scheme: Scheme) -> list[str]:
+    def _modules(self, name: str, annotated: Any, evidence: Evidence, scheme: Scheme) -> list[str]:
         options = []
         if self.depth < DEEPEST:
-            for local, made in self._local_modules(name):
-                if annotated is None or issubclass(made, annotated):
-                    inner = Constructor(made, local, self.scope, self.depth + 1)
-                    options.append(inner.render(inner.first(scheme)))
+            for local, made in self._local_modules(name, annotated, evidence):
+                inner = Constructor(made, local, self.scope, self.depth + 1)
+                options.append(inner.render(inner.first(scheme)))
         width = scheme.width
         lower = name.lower()
         if "norm" in lower:
@@ -285,18 +322,30 @@ class Constructor:
             options.insert(0, f"nn.Embedding({scheme.vocabulary}, {width})")
         elif re.search("drop", lower):
             options.insert(0, "nn.Dropout(0.1)")
+        elif _PROJECTION.search(lower):
+            shared = any(role_of(p.name) is Role.KV_HEADS for p in self.parameters)
+            narrow = shared and lower.startswith(("k", "v"))
+            out = scheme.kv_heads * scheme.head_dim if narrow else width
+            options.insert(0, f"nn.Linear({width}, {out})")
         elif re.search("^(ff|ffn|mlp|proj|linear|fc|fn)", lower):
             options.append(f"nn.Linear({width}, {width})")
         elif re.search("att", lower):
             options.append(f"nn.MultiheadAttention({width}, {scheme.heads}, batch_first=True)")
-        return [*options, "nn.Identity()"]
+        none = ["None"] if evidence.optional and "att" not in lower else []
+        return [*options, "nn.Identity()", *none]
 
     def first(self, scheme: Scheme) -> dict[str, str]:
         """Return the likeliest expression for each required argument."""
         return {name: guess.options[0] for name, guess in self.guesses(scheme).items()}
 
-    def _local_modules(self, name: str) -> list[tuple[str, Any]]:
-        """Return the user's module classes, the one most like `name` first."""
+    def _local_modules(
+        self, name: str, annotated: Any = None, evidence: Evidence | None = None
+    ) -> list[tuple[str, Any]]:
+        """Return the user's module classes, the one most like `name` first.
+
+        They can be called as `evidence` tells, and are of the class `annotated`.
+        """
+        taken = evidence.taken if evidence is not None else set()
         found = [
             (local, value)
             for local, value in self.scope.items()
@@ -304,6 +353,8 @@ class Constructor:
             and issubclass(value, nn.Module)
             and value is not self.made
             and not value.__module__.startswith("torch.")
+            and issubclass(value, annotated or nn.Module)
+            and (not taken or any(_takes(value, *ways) for ways in taken))
         ]
         plain = name.lower().replace("_", "")
 
@@ -315,6 +366,18 @@ class Constructor:
         return sorted(found, key=likeness, reverse=True)[:3]
 
 
+def _takes(made: Any, count: int, names: tuple[str, ...]) -> bool:
+    """Tell whether modules of the class `made` can be called with `count` arguments and `names`."""
+    if made.forward is nn.Module.forward:
+        return False
+    try:
+        inspect.signature(made.forward).bind(*range(count + 1), **dict.fromkeys(names))
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+_PROJECTION = re.compile(r"_(proj|projection|linear|fc|dense)$|^(proj|linear|fc)$")
 _HEADS = frozenset({Role.HEADS, Role.GROUPS, None})
 _NUMBERS = frozenset(
     {Role.WIDTH, Role.HEADS, Role.KV_HEADS, Role.HEAD_DIM, Role.LENGTH, Role.LAYERS, Role.INNER}

@@ -8,11 +8,16 @@ import re
 from collections.abc import Iterable, Iterator
 
 from mha_lint.targets.infer.construct import Constructor
+from mha_lint.targets.infer.entries import config_entries, is_synthetic_config
 from mha_lint.targets.infer.errors import Failure, read_failure
 from mha_lint.targets.infer.guesses import InputGuess
 from mha_lint.targets.infer.inputs import Inputs
-from mha_lint.targets.infer.scheme import SCHEMES, Scheme
+from mha_lint.targets.infer.lengths import by_elements, by_offset, repeated
+from mha_lint.targets.infer.optional import optional_settings
+from mha_lint.targets.infer.parts import by_part
+from mha_lint.targets.infer.scheme import SCHEMES
 from mha_lint.targets.infer.state import MASK_KINDS, State
+from mha_lint.targets.infer.together import by_symbol, together
 from mha_lint.targets.infer.vocabulary import Role
 
 Edits = Iterator[tuple[float, State]]
@@ -23,7 +28,12 @@ def build_edits(
 ) -> Edits:
     """Yield changes of the constructor arguments after `error`."""
     if constructor is not None:
-        yield from _by_argument(constructor, state, read_failure(error, home))
+        failure = read_failure(error, home)
+        yield from _by_argument(constructor, state, failure)
+        yield from _by_entry(constructor, state, failure)
+        settings = optional_settings(constructor, failure, state.scheme, built=False)
+        for cost, name, text in settings:
+            yield cost, state.with_argument(name, text)
 
 
 def _by_argument(constructor: Constructor, state: State, failure: Failure) -> Edits:
@@ -48,8 +58,30 @@ def _by_argument(constructor: Constructor, state: State, failure: Failure) -> Ed
     if "divis" in failure.message or "%" in "".join(failure.lines[:1]):
         for index, scheme in enumerate(SCHEMES):
             yield 0.2 + 0.1 * index, dataclasses.replace(state, scheme=scheme)
-    for name, text in _optional_arguments(constructor, failure, state.scheme):
-        yield 0.8, state.with_argument(name, text)
+
+
+def _by_entry(constructor: Constructor, state: State, failure: Failure) -> Edits:
+    """Change an entry of a made-up config: one that the failing line reads, or of a wrong size."""
+    numbers = [n for n in failure.numbers if 1 < n < 5000][:6]
+    for name, text in _entries(constructor, state).items():
+        if name in failure.names:
+            options = [o for o in constructor.field_options(name, state.scheme) if o != text]
+            for index, option in enumerate(options[:3]):
+                yield 0.6 + 0.2 * index, state.with_config_entry(name, option)
+        if text.isdigit() and int(text) in numbers and name not in dict(state.entries):
+            for index, new in enumerate(n for n in numbers if n != int(text)):
+                cost = 0.6 + 0.1 * index + (0.2 if name in failure.names else 0.0)
+                yield cost, state.with_config_entry(name, str(new))
+
+
+def _entries(constructor: Constructor, state: State) -> dict[str, str]:
+    """Return the entries of all made-up configs among the arguments."""
+    arguments = {**constructor.first(state.scheme), **dict(state.arguments)}
+    found: dict[str, str] = {}
+    for text in arguments.values():
+        if is_synthetic_config(text):
+            found |= config_entries(text)
+    return found | dict(state.entries)
 
 
 def call_edits(
@@ -67,30 +99,37 @@ def call_edits(
     for name in (*failure.missing, *asserted):
         if name in inputs.names and name not in chosen:
             for index, guess in enumerate(inputs.options(name)[:6]):
-                yield 0.4 + 0.2 * index, state.with_input(name, guess)
+                cost = 0.2 if name in failure.names else 0.5
+                yield cost + 0.2 * index, state.with_input(name, guess)
     yield from _by_image(state, inputs)
     yield from _by_rank(state, failure, inputs)
     yield from _by_number(constructor, state, failure, inputs)
+    yield from by_elements(state, failure, inputs)
+    yield from by_offset(state, failure)
+    yield from repeated(state, failure, inputs)
+    yield from by_part(state, failure, inputs)
+    yield from together(state, inputs)
+    yield from by_symbol(state, failure, inputs)
     is_size = any(w in failure.message for w in ("must match", "broadcast", "invalid for input"))
     for position, (name, current) in enumerate(chosen.items()):
         blamed = name in failure.names
         is_mask = current.kind in MASK_KINDS
         base = 0.2 if is_mask and is_size else 0.7 + (0 if blamed else 0.5)
+        rank = inputs.certain_rank(name)
         for index, guess in enumerate(inputs.options(name)[:16]):
             if guess != current:
-                yield base + 0.12 * index + 0.05 * position, state.with_input(name, guess)
-    masks = [n for n, g in chosen.items() if g.kind in MASK_KINDS]
-    if len(masks) > 1:
-        for index in range(1, 6):
-            together = state
-            for name in masks:
-                options = inputs.options(name)
-                together = together.with_input(name, options[min(index, len(options) - 1)])
-            yield 0.25 + 0.08 * index, together
+                odd = 0.8 if rank is not None and len(guess.axes) not in (0, rank) else 0.0
+                yield base + odd + 0.12 * index + 0.05 * position, state.with_input(name, guess)
     yield from _by_kind(state, failure)
     if constructor is not None:
         for extra, successor in _by_argument(constructor, state, failure):
             yield 1.0 + extra, dataclasses.replace(successor, inputs=None)
+        yield from _by_entry(constructor, state, failure)
+        settings = optional_settings(
+            constructor, failure, state.scheme, built=True, chosen=state.arguments
+        )
+        for extra, name, text in settings:
+            yield extra, dataclasses.replace(state.with_argument(name, text), inputs=None)
 
 
 def flipped_masks(state: State) -> Edits:
@@ -166,6 +205,17 @@ def _by_number(
     numbers = [n for n in failure.numbers if 1 < n < 5000][:6]
     scheme = state.scheme
     chosen = dict(state.inputs or ())
+    match = re.search(r"must match except in dimension (\d)", failure.message)
+    joined = int(match[1]) if match is not None else None
+    if "//" in "".join(failure.lines[:1]):  # as many whole blocks as fit
+        for block in numbers:
+            if scheme.length % block and block not in (scheme.batch, scheme.length):
+                whole = dataclasses.replace(scheme, length=3 * block)
+                yield 0.2, dataclasses.replace(state, scheme=whole)
+    asserted = isinstance(failure.error, AssertionError)
+    widths = joined is None and not asserted and "invalid for input" not in failure.message
+    match = re.search(r"\(\d+x(\d+) and (\d+)x\d+\)", failure.message)
+    inner = {int(match[1]), int(match[2])} if match is not None else None
     for old, new in itertools.permutations(numbers, 2):
         crowded = 1.5 if new == scheme.batch else 0.0
         if scheme.source == old and scheme.length == new:
@@ -184,10 +234,13 @@ def _by_number(
             for axis in reversed(range(len(actual))):
                 is_last = axis == len(actual) - 1
                 cost = (0.25 if is_last and guess.kind == "float" else 0.55) + crowded
+                if joined is not None:  # the axis along which tensors are joined may differ
+                    cost = (0.9 if axis == joined else 0.25) + crowded
                 cost += 0.8 if axis == 0 and len(actual) > 2 else 0.0
                 wanted = {new: cost}
-                if is_last and new > old:  # concatenated with something before
-                    wanted[actual[axis] + new - old] = 0.35
+                fits = widths and (inner is None or inner == {old, new})
+                if is_last and fits and actual[axis] + new - old > 0:  # joined with something
+                    wanted[actual[axis] + new - old] = 0.35 if new > old else 0.45
                 for size, price in wanted.items():
                     matches = actual[axis] == old
                     if axis in guess.edited:
@@ -236,19 +289,6 @@ def _by_kind(state: State, failure: Failure) -> Edits:
             yield 0.25, state.with_input(name, dataclasses.replace(guess, high=2))
 
 
-def is_synthetic_config(text: str) -> bool:
-    """Tell whether an argument is a config that we made up."""
-    return text.startswith(("SimpleNamespace(", "AttributeDict(", "{"))
-
-
-def with_entry(config: str, name: str, text: str) -> str:
-    """Return a made-up config with one entry more."""
-    if config.startswith("{"):
-        return "{" + ", ".join(part for part in (config[1:-1], f"{name!r}: {text}") if part) + "}"
-    maker, _, rest = config.partition("(")
-    return f"{maker}({', '.join(part for part in (rest[:-1], f'{name}={text}') if part)})"
-
-
 def other_configs(constructor: Constructor | None, state: State) -> Iterator[State]:
     """Yield what is left to try where a module of a user's own config takes too long to build."""
     if constructor is None:
@@ -272,14 +312,3 @@ def _missing_entry(failure: Failure) -> str | None:
         key = failure.error.args[0]
         return key if isinstance(key, str) and key.isidentifier() else None
     return None
-
-
-def _optional_arguments(
-    constructor: Constructor, failure: Failure, scheme: Scheme
-) -> Iterator[tuple[str, str]]:
-    """Yield optional constructor arguments that were None where the error arose."""
-    for parameter in constructor.parameters:
-        if parameter.default is None and parameter.name in (*failure.missing, *failure.names):
-            guess = constructor.guess(parameter, scheme)
-            if guess.role is not None:
-                yield parameter.name, guess.options[0]

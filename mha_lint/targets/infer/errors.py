@@ -24,7 +24,8 @@ class Failure:
 
     ``lines``: source of the failing line of every user frame, innermost first. ``names``: the names
     on those lines. ``numbers``: integers of the message, or of the two sides of a failed assert.
-    ``missing``: names of variables that were None where the error arose.
+    ``missing``: names of variables that were None where the error arose. ``conditions``: names in
+    the tests of the ``if`` around the failing lines.
     """
 
     error: BaseException
@@ -33,6 +34,7 @@ class Failure:
     names: list[str] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
+    conditions: list[str] = field(default_factory=list)
     frames: list[FrameType] = field(default_factory=list)
 
     def value(self, name: str) -> Any:
@@ -57,10 +59,9 @@ def read_failure(error: BaseException, home: str = "") -> Failure:
             continue
         failure.frames.append(frame)
         failure.lines.append(ast.unparse(statement))
-        for node in ast.walk(statement):
-            name = node.id if isinstance(node, ast.Name) else getattr(node, "attr", None)
-            if isinstance(name, str) and name not in failure.names:
-                failure.names.append(name)
+        failure.names += [n for n in _names_in(statement) if n not in failure.names]
+        for test in conditions_at(frame.f_code.co_filename, line):
+            failure.conditions += [n for n in _names_in(test) if n not in failure.conditions]
         failure.missing += [
             n for n, value in frame.f_locals.items() if value is None and n not in failure.missing
         ]
@@ -72,7 +73,22 @@ def read_failure(error: BaseException, home: str = "") -> Failure:
             int, re.findall(r"(?<![\w.])\d+(?![\w.])|(?<=\d)x|(?<=x)\d+", _spaced(failure.message))
         )
         failure.numbers = list(dict.fromkeys(found))
+        if parts := re.search(r"split_sizes=\[([\d, ]+)\]", failure.message):
+            whole = sum(map(int, parts[1].split(",")))
+            failure.numbers = list(dict.fromkeys([*failure.numbers[:1], whole, *failure.numbers]))
     return failure
+
+
+def reached(error: BaseException, home: str = "") -> tuple[int, ...]:
+    """Return the lines of user code from the outermost to where `error` arose.
+
+    Of two errors of one call the greater one came later, as far as the code goes straight on.
+    """
+    return tuple(
+        line
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if is_user_file(frame.f_code.co_filename, home)
+    )
 
 
 def is_user_file(path: str, home: str = "") -> bool:
@@ -115,16 +131,51 @@ def _statements(source: Source) -> dict[int, ast.stmt]:
     return found
 
 
+def _names_in(tree: ast.AST) -> list[str]:
+    """Return the names and the attributes in `tree`, each once."""
+    found = [
+        node.id if isinstance(node, ast.Name) else getattr(node, "attr", None)
+        for node in ast.walk(tree)
+    ]
+    return list(dict.fromkeys(name for name in found if isinstance(name, str)))
+
+
+def conditions_at(path: str, line: int) -> list[ast.expr]:
+    """Return the tests of every ``if`` that `line` stands in."""
+    try:
+        tree = cached_source(path).tree
+    except SourceError:
+        return []
+    return [
+        node.test
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and node.lineno <= line <= (node.end_lineno or node.lineno)
+    ]
+
+
+_PLACES = re.compile(r"\b(dimension|dim|axis|tensor number|position|operand|argument)s? [#-]?\d+")
+"""Numbers that say where, and are no sizes."""
+
+
 def _spaced(message: str) -> str:
+    message = _PLACES.sub(" ", message)
     return re.sub(r"(?<=\d)x(?=\d)", " x ", message)
+
+
+def largest_number(message: str) -> int:
+    """Return the largest integer of an error's message, 0 without any."""
+    return max(map(int, re.findall(r"\d+", _spaced(message))), default=0)
 
 
 def _assert_numbers(statement: ast.stmt | None, frame: FrameType) -> list[int]:
     """Return the integers that the compared sides of a failed assert have."""
     numbers: list[int] = []
-    if not isinstance(statement, ast.Assert):
-        return numbers
-    for node in ast.walk(statement.test):
+    match statement:
+        case ast.Assert(test=test) | ast.Expr(value=ast.Call(args=[test, *_])):
+            pass  # torch._assert(test, message)
+        case _:
+            return numbers
+    for node in ast.walk(test):
         if isinstance(
             node, ast.Name | ast.Attribute | ast.Call | ast.Subscript | ast.BinOp | ast.Constant
         ):

@@ -15,7 +15,8 @@ class InputEvidence:
     pattern given; ``last``: widths of the last axis; ``fixed``: other axes' lengths;
     ``indices``: rows of the table that it indexes; ``channels``: (axis, width);
     ``least_rank``: axes that are certainly there; ``added_to``: inputs that it is added to, as
-    positions are; ``compared``: with a range, as lengths are; ``or_none``: it may be None.
+    positions are; ``compared``: with a range, as lengths are; ``or_none``: it may be None;
+    ``parts``: items that it is unpacked into.
     """
 
     ranks: dict[int, float] = field(default_factory=dict)
@@ -72,6 +73,10 @@ class Ref:
     whole: bool = True
 
 
+_KIND = r"(?: ?\([^()\n]*\):)?"
+"""The type of a parameter as docstrings write it: ``x (torch.Tensor): ...``."""
+
+
 def parameter_names(tree: ast.FunctionDef | ast.AsyncFunctionDef, *, bound: bool) -> list[str]:
     """Return the names of the parameters, without ``self`` when `bound`."""
     names = [a.arg for a in (*tree.args.posonlyargs, *tree.args.args)]
@@ -83,7 +88,10 @@ def parameter_names(tree: ast.FunctionDef | ast.AsyncFunctionDef, *, bound: bool
 def take_written_shapes(
     tree: ast.FunctionDef | ast.AsyncFunctionDef, found: dict[str, InputEvidence]
 ) -> None:
-    """Take shapes from jaxtyping annotations and from the docstring: ``x: (B, T, C)``."""
+    """Take shapes from jaxtyping annotations and from the docstring: ``x: (B, T, C)``.
+
+    `found`: the evidence on each parameter of `tree`.
+    """
     for argument in (*tree.args.posonlyargs, *tree.args.args, *tree.args.kwonlyargs):
         match argument.annotation:
             case ast.Subscript(slice=ast.Tuple(elts=[_, ast.Constant(value=str(axes))])):
@@ -95,7 +103,7 @@ def take_written_shapes(
                 pass
     text = ast.get_docstring(tree) or ""
     for name in found:
-        pattern = rf"\b{re.escape(name)}\b[^\n(\[]{{0,60}}[(\[]([A-Za-z_*\d ,]+)[)\]]"
+        pattern = rf"\b{re.escape(name)}\b{_KIND}[^\n(\[]{{0,80}}[(\[]([A-Za-z_*\d ,]+)[)\]]"
         for match in re.finditer(pattern, text):
             letters = tuple(part.strip().lower() for part in match[1].split(","))
             if 2 <= len(letters) <= 5 and all(
@@ -103,3 +111,5 @@ def take_written_shapes(
             ):
                 found[name].vote_rank(len(letters), 2)
                 found[name].letters.append(letters)
+                if letters[-1].isdigit():
+                    found[name].vote_last(int(letters[-1]))

@@ -19,6 +19,7 @@ from mha_lint.targets.infer.evidence import (
     parameter_names,
     take_written_shapes,
 )
+from mha_lint.targets.infer.input_names import MASK
 from mha_lint.targets.infer.module_calls import ModuleCalls
 from mha_lint.targets.infer.reading import DEEPEST, Refs
 
@@ -99,6 +100,9 @@ class Reader(ModuleCalls):
                 for one, part in zip(target.elts, held[0], strict=False):
                     self.modules[ast.unparse(one)] = part
             return
+        if isinstance(held, list | tuple) and isinstance(target, ast.Name) and held:
+            self.modules[target.id] = held
+            return
         ref = self.value(values, refs)
         if ref is not None:
             self.found[ref.name].iterated = True
@@ -121,7 +125,8 @@ class Reader(ModuleCalls):
                             tuple(ast.unparse(t).lower() for t in targets)
                         )
                 elif made is not None and made.whole and isinstance(value, ast.Name):
-                    self.found[made.name].parts = max(self.found[made.name].parts, len(targets))
+                    self._parts(made.name, targets, refs)
+                    return
                 elif isinstance(value, ast.Tuple) and len(value.elts) == len(targets):
                     for one, item in zip(targets, value.elts, strict=True):
                         self._assign(one, item, self.value(item, refs), refs)
@@ -134,6 +139,15 @@ class Reader(ModuleCalls):
                             refs.pop(one.id, None)
             case _:
                 pass
+
+    def _parts(self, name: str, targets: list[ast.expr], refs: Refs) -> None:
+        """Bind what an input is unpacked into: each part gets evidence of its own."""
+        self.found[name].parts = max(self.found[name].parts, len(targets))
+        for index, one in enumerate(targets):
+            if isinstance(one, ast.Name):
+                part = f"{name}[{index}]"
+                self.found.setdefault(part, InputEvidence())
+                refs[one.id] = Ref(part)
 
     def _axis_name(self, name: str, value: ast.expr, refs: Refs) -> None:
         """Note ``src_len = encoder_outputs.shape[0]``, ``n = x.size(1)``."""
@@ -275,11 +289,12 @@ class Reader(ModuleCalls):
             inner = self.value(index, refs)
             if isinstance(table, torch.Tensor) and inner is not None:
                 self.found[inner.name].indices = table.shape[0]
+                self.found[inner.name].integer |= not MASK.search(inner.name.lower())
             return None
         evidence = self.found[ref.name]
         parts = index.elts if isinstance(index, ast.Tuple) else [index]
-        if isinstance(index, ast.Constant) and isinstance(index.value, str):
-            evidence.items.add(index.value)
+        if keys := self._keys(index):
+            evidence.items.update(keys)
             return None
         if any(isinstance(p, ast.Constant) and p.value is Ellipsis for p in parts):
             return None
@@ -299,6 +314,15 @@ class Reader(ModuleCalls):
         elif isinstance(index, ast.Constant) and isinstance(index.value, int) and ref.whole:
             evidence.parts = max(evidence.parts, index.value + 1)
         return None
+
+    def _keys(self, index: ast.expr) -> list[str]:
+        """Return the strings that `index` stands for: written, kept by the module, or looped over."""
+        if isinstance(index, ast.Constant):
+            return [index.value] if isinstance(index.value, str) else []
+        held = self.module(index) if isinstance(index, ast.Name | ast.Attribute) else None
+        held = [held] if isinstance(held, str) else held
+        is_names = isinstance(held, list | tuple) and all(isinstance(k, str) for k in held)
+        return list(held) if is_names and held is not None else []
 
     def _call(self, call: ast.Call, refs: Refs) -> Ref | None:
         held = self.module(call.func)
@@ -344,6 +368,8 @@ class Reader(ModuleCalls):
         given |= {k: r for k, r in keywords.items() if r is not None and k in names}
         if not given:
             return None
+        whole = {n: self.found[r.name] for n, r in given.items() if r.whole}
+        take_written_shapes(tree, {n: e for n, e in whole.items() if not e.letters})
         inner = Reader(
             self.found, owner if owner is not None else self.owner, function, self.depth + 1
         )

@@ -41,6 +41,8 @@ def render_input(guess: InputGuess, sizes: dict[str, int], dtype: str = "") -> s
         case "ids":
             whole = shown + "," if len(shape) == 1 else shown
             return f"torch.randint(0, {max(guess.high, 1)}, ({whole}))"
+        case "edges":
+            return f"torch.randint(0, {sizes['T']}, ({shown}))"
         case "true" | "false":
             maker = "ones" if guess.kind == "true" else "zeros"
             return f"torch.{maker}({shown}, dtype=torch.bool)"

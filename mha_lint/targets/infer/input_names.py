@@ -22,12 +22,18 @@ CROSS = re.compile(
     r"latents?$|^y$|^z$|other|reference|_kv$|^ks$|^vs$|keys|values|cross|^m$|support|image_feat"
 )
 TARGET = re.compile(r"^(tgt|trg|target|query|q|queries|dec)")
-QKV = words("q k v query key value queries keys values qs ks vs")
+EDGES = re.compile(r"^(edge_?(index|idx|indices|list)|edges)$")
+OF_EDGES = re.compile(r"^(edge|link|bond)_\w+$|^relations?$")
+KINDS = re.compile(r"_(type|types|id|ids|label|labels|kind)$")
+QKV = re.compile(
+    r"^(q|k|v|query|key|value|queries|keys|values|qs|ks|vs)(_(layer|states?|tensor))?$"
+)
+COSINE = re.compile(r"(^|_)(cos|sin)(_|$)")
 CACHE = re.compile(r"past|cache|^state$|^prev|hist|_mem$")
 HALF = re.compile(r"^(k|v|key|value|keys|values)_|_(k|v|key|value|keys|values)$")
 ROTARY = re.compile(r"freqs|rotary|rope|^cos$|^sin$|^cos_|^sin_|cis")
 TIME = re.compile(r"^(temb|time_emb|t_emb|emb|time|timesteps?|sigma)$")
-FLAG = re.compile(r"^(use|is|return|need|need_weights|causal|training|output)_?|_first$|causal")
+FLAG = re.compile(r"^(use|is|return|need|need_weights|causal|training|output)(_|$)|_first$|causal")
 SIZE_NAMES = {
     "H": words("h height patch_h"),
     "W": words("w width patch_w"),

@@ -12,16 +12,20 @@ from mha_lint.targets.infer.axes import Axes, axis_sizes, is_time_first, named_a
 from mha_lint.targets.infer.bodies import parameters_of
 from mha_lint.targets.infer.evidence import InputEvidence
 from mha_lint.targets.infer.forward import forward_evidence
-from mha_lint.targets.infer.guesses import InputGuess
+from mha_lint.targets.infer.guesses import InputGuess, render_input
 from mha_lint.targets.infer.input_names import (
     BIAS,
     CACHE,
+    COSINE,
     CROSS,
+    EDGES,
     FLAG,
     HALF,
     IDS,
+    KINDS,
     LENGTHS,
     MASK,
+    OF_EDGES,
     POSITIONS,
     QKV,
     ROTARY,
@@ -33,7 +37,11 @@ from mha_lint.targets.infer.input_names import (
 from mha_lint.targets.infer.module_needs import module_width
 from mha_lint.targets.infer.scheme import Scheme
 from mha_lint.targets.infer.vocabulary import Role, role_of
+from mha_lint.targets.words import words
 
+_PAIRS = words("hw h_w size sizes spatial_shape spatial_size spatial_shapes")
+_INTS = re.compile(r"(tuple|list|sequence|size)[._\w]*\[int|Size_?\b", re.IGNORECASE)
+_PAIRS_OF_INTS = re.compile(r"\[[\w.]*(tuple|list)\[int", re.IGNORECASE)
 PATCHES = 4
 """Patches along each side of an image of which only the patch size is known."""
 
@@ -66,7 +74,9 @@ class Inputs:
         """Sides that an image may need, for when the guess is refused."""
         self.names = [p.name for p in self.parameters]
         lower = {n.lower() for n in self.required()}
-        self.length = "HW" if {"h", "w"} <= lower or {"height", "width"} <= lower else "T"
+        sides = {"h", "w"} <= lower or {"height", "width"} <= lower
+        self.length = "HW" if sides or any(map(self._is_side_pair, self.parameters)) else "T"
+        self.graph = any(EDGES.match(n.lower()) for n in self.names)
         self.time_first = getattr(made, "batch_first", None) is False or any(
             is_time_first(letters)
             for seen in self.evidence.values()
@@ -86,6 +96,38 @@ class Inputs:
             names = self.names[:1]
         return names
 
+    def certain_rank(self, name: str) -> int | None:
+        """Return the number of axes that the body of forward unpacks `name` into, if it does."""
+        seen = self.evidence.get(name, InputEvidence())
+        rank = seen.rank()
+        return rank if rank is not None and seen.ranks.get(rank, 0.0) >= 3 else None
+
+    def _is_side_pair(self, parameter: inspect.Parameter) -> bool:
+        """Tell whether `parameter` takes the two sides of an image whose pixels are in a row."""
+        seen = self.evidence.get(parameter.name, InputEvidence())
+        plain = not seen.ranks and not seen.last and parameter.default is parameter.empty
+        lower = parameter.name.lower()
+        named = role_of(lower) is Role.SIDE or lower in _PAIRS
+        return (
+            plain and named and (bool(_INTS.search(str(parameter.annotation))) or seen.parts == 2)
+        )
+
+    def render(self, chosen: dict[str, InputGuess], scheme: Scheme, dtype: str) -> str:
+        """Return the arguments of the call as an expression."""
+        sizes = self.sizes_at(scheme)
+        parts, in_row = [], True
+        for parameter in self.parameters:
+            if parameter.name not in chosen:
+                in_row = False
+                continue
+            text = render_input(chosen[parameter.name], sizes, dtype)
+            plain = in_row and parameter.kind is not parameter.KEYWORD_ONLY
+            parts.append(text if plain else f"{parameter.name}={text}")
+        if not parts and self.takes_any:
+            guess = chosen.get("*", InputGuess("float", ("B", "T", "D")))
+            parts.append(render_input(guess, sizes, dtype))
+        return ", ".join(parts)
+
     def options(self, name: str) -> list[InputGuess]:
         """Return ways to make the argument `name`, the likeliest first."""
         found = self._options(name, self.evidence.get(name, InputEvidence()))
@@ -97,8 +139,12 @@ class Inputs:
         annotation = str(parameter.annotation) if parameter is not None else ""
         if "bool" in annotation or (FLAG.match(lower) and not seen.ranks and not seen.as_mask):
             return [InputGuess("text", text="False"), InputGuess("text", text="True")]
+        if self.graph and (found := self._in_graph(name, lower, seen)):
+            return found
         if annotation in ("<class 'int'>", "int"):
             return self._size(lower)
+        if parameter is not None and self._is_side_pair(parameter):
+            return self._sides(annotation)
         if annotation in ("<class 'float'>", "float"):
             return [InputGuess("text", text="1.0")]
         if seen.items:
@@ -118,11 +164,15 @@ class Inputs:
             ids = InputGuess("ids", axes, high=min(high, 29))
             if POSITIONS.search(lower):
                 return [InputGuess("positions", axes), ids]
-            return [ids, ids.with_axes(("T",)), InputGuess("float", ("B", "T", "D"))]
+            single = [ids.with_axes((a,)) for a in ("T", "B")]
+            return [ids, *single, InputGuess("float", ("B", "T", "D"))]
         counts = LENGTHS.search(lower) or (seen.compared and not seen.last)
         if counts and (seen.rank() or 1) == 1:
             symbol = "S" if self._is_cross(lower) or self._has_cross() else "T"
             return [InputGuess("lengths", ("B",), text=symbol), *self._size(lower)]
+        if lower.endswith("_len") and not SIZES.match(lower) and not seen.last:
+            lengths = InputGuess("lengths", ("B",), text="T")
+            return [lengths, *self._floats(lower, seen)]
         if seen.as_mask or (MASK.search(lower) and not seen.last):
             masks = self._mask(lower, seen)
             known = seen.hides or seen.boolean or seen.numeric_mask or seen.additive_mask
@@ -139,7 +189,8 @@ class Inputs:
         placed = ROTARY.search(lower) or POSITIONS.search(lower)
         if seen.parts > 1 and not seen.ranks and not seen.last and (placed or not is_list):
             part = InputGuess("float", ("B", "T", "d")) if placed else self._floats(lower, seen)[0]
-            return [InputGuess("tuple", parts=(part,) * seen.parts), *self._floats(lower, seen)]
+            parts = tuple(self._unpacked(name, seen, i, part) for i in range(seen.parts))
+            return [InputGuess("tuple", parts=parts), *self._floats(lower, seen)]
         added = bool(seen.added_to & set(self.names))
         if POSITIONS.search(lower) and not seen.last and not seen.ranks.get(3) and not added:
             return [
@@ -151,12 +202,13 @@ class Inputs:
         plain = not seen.ranks and not seen.last and not seen.channels
         if SIZES.match(lower) and plain and (len(lower) > 1 or name in self.names[1:]):
             return self._size(lower)
-        if BIAS.search(lower) and not seen.last:
+        if BIAS.search(lower) and not seen.last and not added:
             return [InputGuess("zeros", axes) for axes in (("h", "T", "T"), ("B", "h", "T", "T"),
                     (1, "h", "T", "T"), ("T", "T"))]  # fmt: skip
         floats = self._floats(lower, seen)
         if seen.iterated or is_list:
-            parts = (floats[0],) * max(seen.parts, 2)
+            count = max(seen.parts, 2)
+            parts = tuple(self._unpacked(name, seen, i, floats[0]) for i in range(count))
             listed = InputGuess("tuple" if "tuple" in annotation.lower() else "list", parts=parts)
             return [listed, *floats] if is_list or not seen.ranks else [*floats, listed]
         if IDS.search(lower) and not seen.last and not seen.ranks.get(3):
@@ -165,6 +217,39 @@ class Inputs:
         if TIME.match(lower) and not seen.ranks:
             return [InputGuess("float", ("B", "D")), InputGuess("ids", ("B",), high=10), *floats]
         return floats
+
+    def _unpacked(
+        self, name: str, seen: InputEvidence, index: int, usual: InputGuess
+    ) -> InputGuess:
+        """Return the guess for a part that an input is unpacked into; `usual`: of nothing known."""
+        part = self.evidence.get(f"{name}[{index}]", InputEvidence())
+        if part.or_none:
+            return InputGuess("text", text="None")
+        if not (part.letters or part.ranks or part.last or part.integer):
+            return usual
+        if part.integer:
+            return InputGuess("ids", ("B", "T"), high=min(part.indices or 5, 29))
+        return self._floats(name.lower(), part)[0]
+
+    def _in_graph(self, name: str, lower: str, seen: InputEvidence) -> list[InputGuess]:
+        """Return guesses where nodes and edges are rows: ``x`` (T, D), ``edge_index`` (2, E)."""
+        width: str | int = seen.width() or "D"
+        if EDGES.match(lower):
+            return [InputGuess("edges", (2, "E"))]
+        if OF_EDGES.match(lower):
+            kinds = InputGuess("ids", ("E",), high=2)
+            floats = [InputGuess("float", axes) for axes in (("E", width), ("E", 1), ("E",))]
+            return [kinds, *floats] if KINDS.search(lower) else [*floats, kinds]
+        if lower in ("batch", "batch_index", "batch_idx"):
+            return [InputGuess("ids", ("T",), high=1)]
+        if name == self.names[0]:
+            nodes = InputGuess("float", ("T", width))
+            return [
+                nodes,
+                InputGuess("tuple", parts=(nodes, nodes)),
+                nodes.with_axes(("B", "T", width)),
+            ]
+        return []
 
     def _part(self, key: str) -> InputGuess:
         """Return the guess for an entry of a dict or object input."""
@@ -185,6 +270,15 @@ class Inputs:
         if symbol is None:
             return [InputGuess("text", text="0"), InputGuess("text", text="1")]
         return [InputGuess("size", text=symbol), InputGuess("text", text="1")]
+
+    def _sides(self, annotation: str) -> list[InputGuess]:
+        """Return the sides of an image, or those of each of several images."""
+        kind = "list" if "list" in annotation.lower() else "tuple"
+        pair = (InputGuess("size", text="H"), InputGuess("size", text="W"))
+        if _PAIRS_OF_INTS.search(annotation):
+            both = (InputGuess("tuple", parts=pair),)
+            return [InputGuess("list", parts=both * 2), InputGuess("list", parts=both)]
+        return [InputGuess(kind, parts=pair), InputGuess("size", text="T")]
 
     def _is_cross(self, lower: str) -> bool:
         """Tell whether an input of this name may have a length of its own."""
@@ -232,7 +326,7 @@ class Inputs:
         pair = [InputGuess("tuple", parts=(a, a)) for a in angles]
         if "cis" in lower:
             return [complexes, *angles]
-        if lower.startswith(("cos", "sin")):
+        if COSINE.search(lower):
             return angles
         return [angles[1], angles[0], complexes, *pair]
 
@@ -240,14 +334,18 @@ class Inputs:
         length = "S" if self._is_cross(lower) else self.length
         width: str | int = seen.width() or "D"
         named = [*seen.letters, three_names(seen.axis_names)]
-        if lower in QKV and not seen.last:  # what tells the layout of one of them tells that of all
-            beside_it = [e for n, e in self.evidence.items() if n.lower() in QKV and e is not seen]
+        if (
+            QKV.match(lower) and not seen.last
+        ):  # what tells the layout of one of them tells that of all
+            beside_it = [
+                e for n, e in self.evidence.items() if QKV.match(n.lower()) and e is not seen
+            ]
             named += [letters for e in beside_it for letters in e.letters if len(letters) == 4]
         shapes = [named_axes(letters, width, length) for letters in named if letters]
         found = [shape for shape in shapes if shape is not None]
         rank = seen.rank()
-        if lower in QKV:  # q, k and v have as many axes
-            alike = [e.rank() or 0 for n, e in self.evidence.items() if n.lower() in QKV]
+        if QKV.match(lower):  # q, k and v have as many axes
+            alike = [e.rank() or 0 for n, e in self.evidence.items() if QKV.match(n.lower())]
             rank = max([rank or 0, *alike]) or None
         if self.time_first and rank in (None, 3):
             stated = getattr(self.made, "batch_first", None) is False
@@ -258,7 +356,7 @@ class Inputs:
         beside = lower != self.names[0].lower() or any(r in (3, 4) for r in others)
         by_rank: dict[int, list[Axes]] = {
             1: [(length,), ("D",)],
-            2: [("B", width), (length, width)] if beside else [(length, width)],
+            2: [("B", width), (length, width)] if beside else [(length, width), ("B", width)],
             3: [("B", length, width)],
             4: [("B", length, "F", width), ("B", "H", "W", width), ("B", width, "H", "W")],
             5: [("B", width, "F", "H", "W"), ("B", "F", "H", "W", width)],
@@ -268,12 +366,13 @@ class Inputs:
             by_rank[4] = [("B", channels, "H", "W")]
             by_rank[5] = [("B", channels, "F", "H", "W")]
             rank = rank if rank in (3, 4, 5) else 4
-        if not self.is_module and lower in QKV:
+        if not self.is_module and QKV.match(lower):
             heads: Axes = ("B", "h", length, "d")
             by_rank[4].insert(0, heads)
             rank = rank or 4
-        elif lower in QKV and not seen.last:
+        elif QKV.match(lower) and not seen.last:
             by_rank[4].insert(0, ("B", "h", length, "d"))
+            by_rank[4].append((length, "B", "h", "d"))
         for axis, size in seen.fixed.items():
             for shape in by_rank.get(rank or 3, [])[:1]:
                 if axis < len(shape) - 1 and channels is None:

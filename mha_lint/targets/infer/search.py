@@ -11,11 +11,12 @@ import time
 from typing import Any
 
 from mha_lint.model.source import Span
-from mha_lint.targets.failures import same_at_every_size
+from mha_lint.targets.failures import not_made, same_at_every_size
 from mha_lint.targets.infer.chance import (
     First,
     fails_at_any_size,
     fails_but_for,
+    has_nan,
     only_sizes_differ,
     reduced_to_one,
     widths_guessed,
@@ -25,26 +26,26 @@ from mha_lint.targets.infer.edits import (
     build_edits,
     call_edits,
     flipped_masks,
-    is_synthetic_config,
     other_configs,
-    with_entry,
 )
-from mha_lint.targets.infer.guesses import InputGuess, render_input
+from mha_lint.targets.infer.entries import is_synthetic_config, with_entry
+from mha_lint.targets.infer.errors import largest_number, reached
+from mha_lint.targets.infer.guesses import InputGuess
 from mha_lint.targets.infer.inputs import Inputs, image_sides
 from mha_lint.targets.infer.module_needs import module_dtype
+from mha_lint.targets.infer.optional import switched_off
 from mha_lint.targets.infer.scheme import SCHEMES, Scheme
 from mha_lint.targets.infer.state import State
 from mha_lint.targets.infer.vocabulary import Role, role_of
-from mha_lint.targets.make import FileMaker, StageError, run_once
+from mha_lint.targets.make import FileMaker, StageError
 from mha_lint.targets.memory import GROWTH, MemoryLimitError, memory_limit, refused
 from mha_lint.targets.scene import scene_of
 from mha_lint.targets.session import describe
 from mha_lint.targets.sizes import bound_arguments, sizes_of
 from mha_lint.targets.subject import Recipe, Subject
-from mha_lint.targets.tensors import tensors_in
 from mha_lint.targets.timelimit import TimeLimitError, time_limit
 
-MOST_TRIES = 120
+MOST_TRIES = 200
 MOST_TIMEOUTS = 3
 MOST_HELD = 12
 SECONDS = 5.0
@@ -109,7 +110,7 @@ class Search:
     def run(self) -> Outcome:
         """Try states until one runs and gives finite numbers."""
         for index, scheme in enumerate(SCHEMES):
-            self._push(State(scheme), 1.2 * index)
+            self._push(State(scheme), 0.9 * index)
         while self.heap and len(self.seen) < MOST_TRIES and time.monotonic() < self.deadline:
             cost, _, state = heapq.heappop(self.heap)
             subject = self._try(state, cost)
@@ -117,7 +118,8 @@ class Search:
                 return self._settled(subject)
             if len(self.stopped) >= MOST_TIMEOUTS:
                 break
-        self._first_guesses()
+        if (found := self._first_guesses()) is not None and self.finite:
+            return self._settled(found)
         if self.spare is not None:
             return self._made_anew(self.spare)
         if self.best is None:
@@ -130,7 +132,19 @@ class Search:
             first = next(iter(self.first.values()))
             failure, build, call = first.failure, first.build, first.call
         certain = place is not None and self._all_at(place)
+        if not certain and (alone := self._alone(failure, errors)) is not None:
+            return self._made_anew(alone)
         return Outcome(None, failure, build, call, self._unsure(), errors, certain)
+
+    def _alone(self, failure: StageError, errors: tuple[BaseException, ...]) -> Subject | None:
+        """Return the first guess with one sample, where the code does not run with several.
+
+        Unless its error with several tells what is wrong with the code.
+        """
+        told = not_made(self.maker, failure, "", "", (), certain=False).problem
+        if told or self.call is not None or same_at_every_size(errors, self.home) is not None:
+            return None
+        return self._try(State(dataclasses.replace(SCHEMES[0], batch=1)), math.inf)
 
     def _first_guesses(self) -> Subject | None:
         """Try the first guess at every set of sizes, for its error; return one that runs."""
@@ -184,9 +198,15 @@ class Search:
     def _made_anew(self, subject: Subject) -> Outcome:
         """Make the subject once more from its recipe: its module has been called before."""
         try:
-            return Outcome(self.maker.evaluate(subject.recipe))
+            made = self.maker.evaluate(subject.recipe)
         except StageError as failure:
             return Outcome(None, failure, subject.build, subject.call)
+        arguments = dict(self.accepted.arguments) if self.accepted is not None else {}
+        if (flag := switched_off(self.constructor, arguments)) is not None:
+            made.notes += (flag,)
+        if self.accepted is not None and self.accepted.scheme.batch == 1:
+            made.notes += ("called with one sample: with several it fails",)
+        return Outcome(made)
 
     def _too_large(self, inputs: Inputs, state: State) -> bool:
         sizes = inputs.sizes_at(state.scheme)
@@ -221,6 +241,10 @@ class Search:
             }
         return self.constructor.render(arguments)
 
+    @staticmethod
+    def _call(inputs: Inputs, state: State, module: Any) -> str:
+        return inputs.render(dict(state.inputs or ()), state.scheme, module_dtype(module))
+
     def _try(self, state: State, cost: float) -> Subject | None:
         try:
             build = self._expression(state)
@@ -235,7 +259,7 @@ class Search:
             names = inputs.required()
             chosen = tuple((n, inputs.options(n)[0]) for n in names)
             state = dataclasses.replace(state, inputs=chosen)
-        call = self.call if self.call is not None else self._render_call(inputs, state, module)
+        call = self.call if self.call is not None else self._call(inputs, state, module)
         if (build, call) in self.seen:
             return None
         self.seen.add((build, call))
@@ -245,7 +269,7 @@ class Search:
         try:
             with time_limit(self._seconds()), self._memory():
                 subject = self.maker.evaluate(recipe, built=module)
-                self.finite = not _has_nan(subject)
+                self.finite = not has_nan(subject)
         except TimeLimitError:
             self.stopped.append((build, call))
             return None
@@ -254,11 +278,16 @@ class Search:
             if is_first and failure.stage == "call" and state.scheme in SCHEMES:
                 self.first.setdefault(state.scheme, First(failure, build, call))
             if self.call is None:
+                place = reached(failure.error, self.home)
+                largest = largest_number(str(failure.error))
+                cost += 0.1 * state.step + state.progress(place, largest)
                 for extra, successor in call_edits(
                     self.constructor, state, failure.error, inputs, self.home
                 ):
-                    further = dataclasses.replace(successor, step=state.step + 1)
-                    self._push(further, cost + extra + 0.1 * state.step)
+                    further = dataclasses.replace(
+                        successor, step=state.step + 1, reached=place, largest=largest
+                    )
+                    self._push(further, cost + extra)
             else:
                 for extra, successor in build_edits(
                     self.constructor, state, failure.error, self.home
@@ -291,14 +320,14 @@ class Search:
             simpler.append(dataclasses.replace(state, scheme=usual))
         for other in simpler:
             inputs = self._inputs(subject.build, subject.module, other.scheme)
-            call = self._render_call(inputs, other, subject.module)
+            call = self._call(inputs, other, subject.module)
             try:
                 with time_limit(self._seconds()):
                     recipe = Recipe(subject.build, call, "inferred")
                     found = self.maker.evaluate(recipe, built=subject.module)
             except (StageError, TimeLimitError):
                 continue
-            if not _has_nan(found):
+            if not has_nan(found):
                 return found
         return subject
 
@@ -363,29 +392,3 @@ class Search:
             self.inputs[key] = Inputs(module, scheme, next(iter(widths), None))
             self.inputs[key].images = image_sides(numbers)
         return self.inputs[key]
-
-    def _render_call(self, inputs: Inputs, state: State, module: Any) -> str:
-        assert state.inputs is not None
-        chosen = dict(state.inputs)
-        dtype = module_dtype(module)
-        sizes = inputs.sizes_at(state.scheme)
-        parts, in_row = [], True
-        for parameter in inputs.parameters:
-            if parameter.name not in chosen:
-                in_row = False
-                continue
-            text = render_input(chosen[parameter.name], sizes, dtype)
-            plain = in_row and parameter.kind is not parameter.KEYWORD_ONLY
-            parts.append(text if plain else f"{parameter.name}={text}")
-        if not parts and inputs.takes_any:
-            guess = chosen.get("*", InputGuess("float", ("B", "T", "D")))
-            parts.append(render_input(guess, sizes, dtype))
-        return ", ".join(parts)
-
-
-def _has_nan(subject: Subject) -> bool:
-    try:
-        output = run_once(subject)
-    except StageError:
-        return True
-    return any(bool(t.isnan().any()) for t in tensors_in(output) if t.is_floating_point())

@@ -55,6 +55,8 @@ def sized(name: str, role: Role | None, scheme: Scheme) -> list[str]:
             return ["5", "2", "1"]
         case Role.PATCH | Role.COUNT:
             return ["2", "1"]
+        case Role.RANK:
+            return ["2", "3", "1"]
         case Role.GROUPS:
             return ["2", "1"]
         case Role.KERNEL:
@@ -73,6 +75,8 @@ def sized(name: str, role: Role | None, scheme: Scheme) -> list[str]:
             return [f"{head_dim} ** {0.5 if plain.startswith('temp') else -0.5}", "1.0"]
         case Role.SPREAD:
             return ["0.02"]
+        case Role.LABEL:
+            return [repr(plain), "None"]
         case Role.DTYPE:
             return ["torch.float32"]
         case Role.DEVICE:

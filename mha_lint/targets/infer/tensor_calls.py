@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from mha_lint.targets.infer.evidence import Ref
+from mha_lint.targets.infer.input_names import QKV
 from mha_lint.targets.infer.reading import Reading, Refs
 
 
@@ -67,6 +68,10 @@ class TensorCalls(Reading):
         ]
         if name == "permute" and len(call.args) > 1:
             evidence.vote_rank(len(call.args), 3)
+            split = sorted(numbers[:3]) == [0, 1, 2] and numbers[3:] == [3]
+            if split and owner.whole and QKV.match(owner.name.lower()):
+                turned = sorted(zip(numbers, "bhtd", strict=True))  # to (B, h, T, d)
+                evidence.letters.append(tuple(letter for _, letter in turned))
             return None
         if name in ("size", "transpose", "unbind", "swapaxes") and numbers:
             evidence.at_least(max(numbers) + 1)

@@ -33,6 +33,7 @@ class Role(enum.StrEnum):
     STEP = "step"
     GROUPS = "groups"
     COUNT = "count"
+    RANK = "rank"
     INDEX = "index"
     CHUNK = "chunk"
     BATCH = "batch"
@@ -42,6 +43,7 @@ class Role(enum.StrEnum):
     SPREAD = "spread"
     NORM = "norm"
     ACTIVATION = "activation"
+    LABEL = "label"
     DTYPE = "dtype"
     DEVICE = "device"
     CONFIG = "config"
@@ -129,6 +131,7 @@ _EXACT: dict[Role, str] = {
         num_clusters num_landmarks landmarks num_branches n_points_attn num_levels n_levels
         num_scales num_memory_slots slots num_slots num_seeds n_global num_global buckets
         num_buckets n_hashes relative_attention_num_buckets""",
+    Role.RANK: "spatial_dims spatial_dim num_dims num_spatial_dims ndim ndims n_dim dimensions",
     Role.INDEX: """layer_idx layer_id layer_index layer_number layer_num idx block_idx index
         layer i""",
     Role.CHUNK: """chunk_size chunk segment_len segment_length bucket_size chunks n_chunks
@@ -154,9 +157,11 @@ _EXACT: dict[Role, str] = {
 _NAMES = {name: role for role, names in _EXACT.items() for name in names.split()}
 
 _PARTS: tuple[tuple[str, Role], ...] = (
+    (r"_(field|column|prefix|suffix)$", Role.LABEL),
     (r"(^|_)(kv|key_value)_?heads?$|kv_head", Role.KV_HEADS),
-    (r"head_?(dim|size|width|channels)|(dim|size|channels)_per_head", Role.HEAD_DIM),
-    (r"heads?$|^n?_?heads?_|_nhead", Role.HEADS),
+    (r"head_?(dim|size|width|channels|chs?$)|(dim|size|channels)_per_(att\w*_)?head",
+     Role.HEAD_DIM),
+    (r"heads?$|^n?_?heads?_|_nhead|^(n|num)_(att\w*_)?heads", Role.HEADS),
     (r"drop|_prob$|_rate$", Role.RATE),
     (r"causal|autoregress", Role.CAUSAL),
     (r"^(use|is|has|with|do|return|need|enable|apply|add|share|learn|no|normali[sz]e)_|bias$"
@@ -171,6 +176,8 @@ _PARTS: tuple[tuple[str, Role], ...] = (
     (r"lora_|_rank$", Role.COUNT),
     (r"(max|seq|ctx|context|block|position|token|patch|frame).*(len|length|size|num|s)$|_len$|^len_"
      r"|^(num|n)_(pos|tok|patch|frame|step|node|time)", Role.LENGTH),
+    (r"len(gth)?_(kv|k|key|keys|src|source|memory|context)$", Role.SOURCE),
+    (r"len(gth)?_(q|query|queries|tgt|target)$", Role.LENGTH),
     (r"window", Role.WINDOW),
     (r"patch", Role.PATCH),
     (r"chunk|segment|bucket", Role.CHUNK),
