@@ -56,7 +56,7 @@ def measure_batch(
         placeholder, other = found
         name = _name(bench, placeholder)
         texts = [forward_text]
-        if _maps_to(bench, placeholder, 0, operand.source) == {0}:
+        if maps_to(bench, placeholder, 0, operand.source) == {0}:
             texts.append(_owner_text(bench, first))  # it sees the same axis 0
         verdict = _which_is_batch(bench, placeholder, root, texts, guessed)
         if other is None and _PURPOSE.search(forward_text):
@@ -194,10 +194,10 @@ def _mixed_axis(
         value = bench.replay.base(placeholder)
         if value.dim() < 2 or value.shape[0] < 2 or value.dtype is torch.bool:
             continue
-        first = _maps_to(bench, placeholder, 0, source)
+        first = maps_to(bench, placeholder, 0, source)
         if not first or not first <= positions:
             continue
-        maps = {axis: _maps_to(bench, placeholder, axis, source) for axis in range(1, value.dim())}
+        maps = {axis: maps_to(bench, placeholder, axis, source) for axis in range(1, value.dim())}
         others = [a for a in maps if maps[a] and not maps[a] & positions]
         if others and value.dim() == 4 and not maps[1]:
             return placeholder, others[0]  # a (B, C, H, W) map: axis 0 holds samples, whatever else
@@ -229,7 +229,7 @@ def _recurrent_axis(
     return len(rest) == 1 and sizes[rest[0]] == value.shape[1] and value.shape[1] != value.shape[0]
 
 
-def _maps_to(bench: Bench, placeholder: Node, axis: int, source: Source) -> frozenset[int]:
+def maps_to(bench: Bench, placeholder: Node, axis: int, source: Source) -> frozenset[int]:
     """Return the data axes of `source` along which the slices of the input's `axis` stay apart."""
     changed = _moved(bench, placeholder, axis, 0).get(source.node)
     if changed is None or not bool(changed.any()):
@@ -280,7 +280,7 @@ def _attended(bench: Bench, site: Site, placeholder: Node, axis: int) -> bool:
     operand = _following_inputs(site.all[0])
     if operand is None or operand.source is None:
         return False
-    return bool(_maps_to(bench, placeholder, axis, operand.source) & operand.position_axes)
+    return bool(maps_to(bench, placeholder, axis, operand.source) & operand.position_axes)
 
 
 def _leak(bench: Bench, placeholder: Node, nodes: list[Node] | None = None) -> float:

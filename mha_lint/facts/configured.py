@@ -40,7 +40,7 @@ def configured(bench: Bench, site: Site) -> dict[str, float | bool]:
 
 def passed_numbers(subject: Subject) -> dict[str, float | bool]:
     """Return the numbers of the call, by argument, where the user wrote it: a guess states nothing."""
-    if subject.how not in ("stated", "usage") and subject.spec.call is None:
+    if not subject.real and subject.spec.call is None:
         return {}
     given = dict(zip(subject.argument_names, subject.args, strict=False)) | subject.kwargs
     return {n: v for n, v in given.items() if isinstance(v, int | float)}

@@ -23,7 +23,7 @@ from mha_lint.facts.rotation_loss import measure_rotation_loss
 from mha_lint.facts.stability import measure_stability
 from mha_lint.facts.training import training_dropout
 from mha_lint.model.contract import Contract
-from mha_lint.model.facts import SiteFacts, SubjectFacts
+from mha_lint.model.facts import SiteFacts, SubjectFacts, Unknown
 from mha_lint.sites.site import Site
 from mha_lint.targets.subject import Subject
 
@@ -37,7 +37,7 @@ def with_families(
         masking=measure_masking(bench, site, guessed=_guessed(subject)),
         mask_fit=measure_mask_fit(subject, bench, site, contract),
         rotary=measure_rotary(bench, site),
-        position_bias=measure_bias(bench, site),
+        position_bias=measure_bias(bench, site, guessed=_guessed(subject)),
         head_groups=measure_groups(bench, site),
         pairing=measure_pairing(bench, site),
         stability=measure_stability(bench, site),
@@ -61,6 +61,22 @@ def with_subject_families(subject: Subject, bench: Bench, facts: SubjectFacts) -
         state=measure_state(subject, bench),
         training_dropout=training_dropout(subject, bench),
         learning=measure_learning(subject, bench),
+    )
+
+
+def without_calls(bench: Bench, facts: SubjectFacts, why: str) -> SubjectFacts:
+    """Return `facts` of a subject that cannot be called again: what takes a call of it is open."""
+    unknown = Unknown(why)
+    return dataclasses.replace(
+        facts,
+        ignored_masks=unknown,
+        padding=unknown,
+        positions=measure_absolute(bench),
+        causality=unknown,
+        cache=unknown,
+        state=unknown,
+        training_dropout=unknown,
+        learning=unknown,
     )
 
 

@@ -160,6 +160,7 @@ def measure_dims(bench: Bench, site: Site) -> Fact[Dims]:
     shared = shared_head_axes(bench, first.q)
     for axis in shared:
         d_model *= shape(bench.recording, source.node)[axis]
+    d_model = bench.recording.widths.get(d_model, d_model)
     groups = size(first.scores, first.group_axes) * len(members)
     return Known(
         Dims(

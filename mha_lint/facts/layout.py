@@ -91,11 +91,10 @@ def _split_of(bench: Bench, site: Site, which: str) -> Fact[Layout]:
             return NotApplicable(
                 f"{which} is given, and which of its axes are channels is not said"
             )
-        return Known(
-            Layout(
-                LayoutKind.SCRAMBLED, which, rows, features, _example(operand, source, traced), span
-            )
-        )
+        kind = LayoutKind.SCRAMBLED
+        if features == ("positions",) and operand.position_axes == {0} and not _told_apart(operand):
+            kind = LayoutKind.OVER_BATCH
+        return Known(Layout(kind, which, rows, features, _example(operand, source, traced), span))
     if mixed is not None:
         return Known(Layout(LayoutKind.SCRAMBLED, which, rows, features, mixed[0], mixed[1]))
     count = 1
@@ -116,12 +115,22 @@ def _split_of(bench: Bench, site: Site, which: str) -> Fact[Layout]:
 
 
 def as_given(operand: Operand) -> bool:
-    """Return whether each axis is one whole axis of an input: K may be handed over as K^T."""
+    """Return whether each axis is one whole axis of an input: K may be handed over as K^T.
+
+    Samples and heads may be folded into one.
+    """
     if operand.source is None or operand.source.kind != "input":
         return False
     axes = [(*v.data, *([-1] if v.channels else [])) for v in operand.varies]
     taken = [x for several in axes for x in several]
-    return all(len(several) < 2 for several in axes) and len(set(taken)) == len(taken)
+    folded = len(operand.groups) == 1 and operand.groups[0] == 0
+    alone = [several for a, several in enumerate(axes) if not (folded and a in operand.groups)]
+    return all(len(several) < 2 for several in alone) and len(set(taken)) == len(taken)
+
+
+def _told_apart(operand: Operand) -> bool:
+    """Return whether groups hold any part of the source: else samples stand where rows should be."""
+    return any(operand.varies[a].data or operand.varies[a].channels for a in operand.groups)
 
 
 def _positions_in_groups(operand: Operand) -> bool:

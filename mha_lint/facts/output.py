@@ -11,6 +11,7 @@ from torch.fx import Node
 from mha_lint.facts.bench import Bench
 from mha_lint.facts.heads import head_codes
 from mha_lint.facts.places import forward_of, return_after, span_in_forward, span_of
+from mha_lint.facts.pooled import asks_as_one
 from mha_lint.facts.unsteady import unless_data_decides
 from mha_lint.model.facts import Dims, Fact, Kind, Known, NotApplicable, OutputProjection, Unknown
 from mha_lint.sites.dependence import is_tensor, op, operands, shape
@@ -299,6 +300,8 @@ def measure_output(
         and not bench.recording.parameters
     ):
         return NotApplicable("a function without weights leaves the projections to its caller")
+    if path.map is None and asks_as_one(bench, site.all[0]):
+        return NotApplicable("one query made of all positions asks them: pooling needs no map")
     if path.map is None and _ready_made(site):
         return NotApplicable(
             "q, k and v come ready-made: their projections, and W_O, are the caller's"

@@ -17,7 +17,10 @@ TRIED = (0.11, 0.17, 0.23, 0.29, 0.31, 0.37, 0.41, 0.43)
 """Rates that differ from each other, from what keeps as much, and from what people write."""
 _ATTENTION = re.compile(r"att")
 _ELSEWHERE = re.compile(r"out|proj|res|post|layer|path|ff|mlp|emb|hidden|act|stoch")
-_DEPTH = re.compile(r"path|layer_?drop|drop_?layer|stoch|depth|emb|token|word|feature")
+_DEPTH = re.compile(
+    r"path|layer_?drop|drop_?layer|stoch|depth|emb|token|word|feature|branch|block_?drop|drop_?block|skip"
+)
+"""Words of what drops a part of the network or of the input as a whole."""
 _KEEP = re.compile(r"keep")
 _DROPOUT = re.compile(r"drop|keep|^p$|^rate$|^dp$|^do$|att(entio)?n?_p$|proj_p$")
 
@@ -71,6 +74,23 @@ def is_for_others(name: str) -> bool:
 
 def _plain(name: str) -> str:
     return name.lower().replace("dropout", "drop").replace("drop_out", "drop")
+
+
+def is_drawn_against(subject: Subject, name: str) -> bool:
+    """Return whether code compares `name` with a random number: a part is left out by chance."""
+    return any(
+        {_called(n) for n in ast.walk(compared)} & {name}
+        and any("rand" in _called(n) for n in ast.walk(compared))
+        for source in class_sources(type(subject.module))
+        for compared in ast.walk(source.node)
+        if isinstance(compared, ast.Compare)
+    )
+
+
+def _called(node: ast.AST) -> str:
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def keeps(name: str) -> bool:

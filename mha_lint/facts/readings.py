@@ -41,6 +41,7 @@ def readings(dims: Dims, terms: int = 1) -> dict[str, float]:
         "1/(head_dim*sqrt(head_dim))": d**-1.5,
         "1/head_dim**2": d**-2.0,
         "1/sqrt(2*head_dim)": (2 * d) ** -0.5,
+        "1/sqrt(2*head_dim)/sqrt(head_dim)": 2**-0.5 / d,
         "1/sqrt(batch)": max(1, dims.batch) ** -0.5,
     }
     return found

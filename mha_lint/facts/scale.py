@@ -163,7 +163,9 @@ def measure_scale(
         both = [n for n in names if n in second]
         follows = bool(both) if names or second else None
         if not names and not second:
-            follows = not math.isclose(other[0].value, found.value, rel_tol=1e-6)
+            moved = not math.isclose(other[0].value, found.value, rel_tol=1e-6)
+            # With one and the same head_dim at both sizes, an unmoved scale may still depend on it.
+            follows = moved or (None if other[1].head_dim == at.head_dim else False)
         # A reading that holds at one size only is a coincidence. The right one wins: a constant that
         # is right for the head_dim at hand does no harm here.
         names = both or [n for n in names if is_right(n, terms)]
@@ -178,6 +180,10 @@ def measure_scale(
     if not right and not math.isclose(found.value, 1, rel_tol=1e-3) and own_kind(bench, site):
         return Unknown(
             "the normaliser is no softmax, and which of the factors are its own is not known"
+        )
+    if not right and bench.recording.drawn and math.isclose(found.value, 1, rel_tol=1e-3):
+        return Unknown(
+            "there is no scale, and the weights, which may make up for it, were never made"
         )
     ratio = init_ratio(bench, site)
     folded = made_up_for(bench, site, at.head_dim)

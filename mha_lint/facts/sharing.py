@@ -37,9 +37,26 @@ def _told_apart(bench: Bench, site: Site, one: str, other: str) -> bool:
     b: Operand = getattr(site, other)
     if mixes_positions(a) is not mixes_positions(b) or _own_gains(bench, a, b):
         return True
+    if one + other == "qk" and _exchanged(bench, a, b):
+        return True
     return one + other == "kv" and (
         _mapped_per_head(bench, site) or _asks_again(bench, site) or averages_its_share(bench, site)
     )
+
+
+def _exchanged(bench: Bench, q: Operand, k: Operand) -> bool:
+    """Return whether the very tensors of q and k change places at another site.
+
+    Two texts or images that ask each other by one score matrix: each is made once, for both roles.
+    """
+    if q.source is None or k.source is None or q.source.node is k.source.node:
+        return False
+    pair = (k.source.node, q.source.node)
+    return any(
+        m.q is not None and m.k is not None and m.q.source is not None and m.k.source is not None
+        and (m.q.source.node, m.k.source.node) == pair
+        for site in bench.sites for m in site.all
+    )  # fmt: skip
 
 
 def mixes_positions(operand: Operand) -> bool:

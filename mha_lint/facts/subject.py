@@ -13,13 +13,14 @@ from mha_lint.facts.branches import Branch, branch_masks, branch_scales, branche
 from mha_lint.facts.callers import at_their_calls
 from mha_lint.facts.configured import passed_numbers
 from mha_lint.facts.contract import contract_of
-from mha_lint.facts.families import with_families, with_subject_families
+from mha_lint.facts.families import with_families, with_subject_families, without_calls
 from mha_lint.facts.heads import measure_dims
 from mha_lint.facts.layout import as_given, measure_split
 from mha_lint.facts.lost_values import with_lost_values
 from mha_lint.facts.merge import measure_merge
 from mha_lint.facts.normaliser import measure_normaliser
 from mha_lint.facts.output import OutputPath, measure_output, output_path, residual_inputs
+from mha_lint.facts.reach import WHOLE, Reach
 from mha_lint.facts.roles import measure_overwritten, measure_roles, measure_stacked
 from mha_lint.facts.routing import without_routing
 from mha_lint.facts.scale import measure_scale, scale_span
@@ -74,15 +75,11 @@ class Measurement:
     branches: list[Branch]
 
 
-def measure(subject: Subject, bench: Bench, *, branch: bool = False) -> Measurement:
-    """Measure every fact of `subject`, which was recorded into `bench`.
-
-    For one `branch` of a subject, what was measured on the subject already is not measured again:
-    other sizes, and further branches.
-    """
+def measure(subject: Subject, bench: Bench, reach: Reach = WHOLE) -> Measurement:
+    """Measure every fact of `subject`, which was recorded into `bench`, as far as `reach` says."""
     contract = contract_of(subject)
-    second = second_size(subject, bench) if bench.sites and not branch else None
-    branches = branches_of(subject) if bench.sites and not branch else []
+    second = second_size(subject, bench) if bench.sites and reach.called else None
+    branches = branches_of(subject) if bench.sites and reach.called and reach.flips else []
     paths = [output_path(bench, s) for s in bench.sites]
     dims = [measure_dims(bench, s) for s in bench.sites]
     numbers = subject.stated | passed_numbers(subject)
@@ -104,6 +101,10 @@ def measure(subject: Subject, bench: Bench, *, branch: bool = False) -> Measurem
         zip(bench.sites, paths, dims, scales, flipped, strict=True)
     ):
         splits = tuple(_split(bench, second, index, w) for w in "qkv")
+        if subject.how in ("built", "inferred"):
+            splits = tuple(
+                _unless_ready_made(site, w, x) for w, x in zip("qkv", splits, strict=True)
+            )
         roles = measure_roles(bench, site)
         if isinstance(roles, Known):
             added_to = residual_inputs(bench, site, path)
@@ -148,28 +149,36 @@ def measure(subject: Subject, bench: Bench, *, branch: bool = False) -> Measurem
             )
         )
         sites[-1] = without_routing(bench, site, with_lost_values(bench, site, sites[-1]))
-        sites[-1] = with_families(subject, bench, site, sites[-1], contract)
+        if not reach.only_sizes:
+            sites[-1] = with_families(subject, bench, site, sites[-1], contract)
     text = source_text(subject.module)
     training = getattr(bench.recording.module, "training", None)
+    batch = measure_batch(
+        bench, bench.sites, subject.module, text, guessed=subject.how not in ("stated", "usage")
+    )
+    if isinstance(batch, Known) and batch.value.mixes:
+        sites = [_told_of_the_batch(s) for s in sites]
     facts = SubjectFacts(
         name=subject.name,
         span=subject.span,
         sites=tuple(at_their_calls(bench.sites, sites)),
-        batch=measure_batch(
-            bench, bench.sites, subject.module, text, guessed=subject.how in ("built", "inferred")
-        ),
+        batch=batch,
         deterministic=is_deterministic(bench),
         dropouts=all_dropouts(bench, bench.sites, in_eval=training is False),
         unused_inputs=unused_inputs(bench, bench.sites),
         unused_modules=unused_modules(bench, bench.sites),
         truncation=measure_truncation(bench, bench.sites, dims, _head_dims(subject), subject.sizes),
         size_failures=NotApplicable("measured on the subject itself")
-        if branch
+        if not reach.called
         else Known(_failures(subject, bench, dims, sites), "sizes were changed one by one"),
         crosscheck=Known((), ""),
         contract=contract,
     )
-    facts = with_subject_families(subject, bench, facts)
+    facts = (
+        without_calls(bench, facts, reach.uncallable)
+        if reach.uncallable
+        else with_subject_families(subject, bench, facts)
+    )
     return Measurement(facts, bench, second, paths, branches)
 
 
@@ -201,6 +210,17 @@ def _failures(
     span = split.value.span if isinstance(split, Known) else None
     ignored = ignored_head_count(subject, bench, dims, span)
     return (*found, ignored) if ignored is not None else found
+
+
+def _unless_ready_made(site: Site, which: str, split: Fact[Layout]) -> Fact[Layout]:
+    """Leave the split open where the argument has its heads apart: K may be meant as (B, h, d, T)."""
+    operand = {"q": site.all[0].q, "k": site.all[0].k, "v": site.all[0].v}[which]
+    source = operand.source if operand is not None else None
+    if source is None or source.kind != "input" or len(source.data_axes) < 3:
+        return split
+    if isinstance(split, Known) and split.value.kind is LayoutKind.SCRAMBLED:
+        return Unknown(f"which axis of {which} holds positions was guessed: pass --call")
+    return split
 
 
 def _unless_one_input(site: Site, scale: Fact[Scale]) -> Fact[Scale]:
@@ -241,6 +261,21 @@ def _unless_widened(site: Site, dims: Fact[Dims], scale: Fact[Scale]) -> Fact[Sc
             "the guessed width does not fit: heads have channels of their own: pass --build"
         )
     return scale
+
+
+def _told_of_the_batch(site: SiteFacts) -> SiteFacts:
+    """Drop splits whose rows are samples: that samples meet is told of the whole subject."""
+
+    def kept(split: Fact[Layout]) -> Fact[Layout]:
+        over = isinstance(split, Known) and split.value.kind is LayoutKind.OVER_BATCH
+        return NotApplicable("attention runs over samples") if over else split
+
+    return dataclasses.replace(
+        site,
+        split_q=kept(site.split_q),
+        split_k=kept(site.split_k),
+        split_v=kept(site.split_v),
+    )
 
 
 def _without_sharing(roles: Fact[Roles]) -> Fact[Roles]:

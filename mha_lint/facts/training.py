@@ -20,6 +20,7 @@ from mha_lint.facts.declaration import declared_at
 from mha_lint.facts.places import keyword_span, span_of
 from mha_lint.facts.rates import (
     TRIED,
+    is_drawn_against,
     is_for_attention,
     is_for_others,
     keeps,
@@ -49,7 +50,7 @@ def training_dropout(subject: Subject, bench: Bench) -> Fact[tuple[TrainingDropo
     """Return the dropouts that act in training mode otherwise than configured."""
     if not isinstance(subject.module, nn.Module):
         return NotApplicable("a function knows no training mode")
-    rates = rates_of(subject)
+    rates = {n: r for n, r in rates_of(subject).items() if not is_drawn_against(subject, n)}
     if not rates and not any(_drops(m) for m in subject.module.modules()):
         return NotApplicable("no dropout is configured")
     if not bench.sites:

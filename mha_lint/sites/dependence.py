@@ -79,7 +79,9 @@ class Dependence:
         """Whether the data itself decides which elements are read: code that may fail on other data."""
 
     def _is_pick(self, node: Node) -> bool:
-        """Return whether `node` holds places or a choice that were made from numbers."""
+        """Return whether `node` holds places or a choice that were made from data."""
+        if self._selects(node):
+            return True
         value = self.recording.values.get(node)
         if not isinstance(value, torch.Tensor) or value.is_floating_point() or value.is_complex():
             return False
@@ -88,6 +90,21 @@ class Dependence:
         whole = [n for n in operands(node) if not is_tensor(self.recording, n)]  # (values, places)
         made_from = [*operands(node), *(m for n in whole for m in operands(n))]
         return any(is_number(self.recording, n) for n in made_from)
+
+    def _selects(self, node: Node) -> bool:
+        """Return whether a mask of the call decides how many elements `node` has, or takes."""
+        read = operands(node)
+        if op(node) in ("nonzero", "argwhere"):
+            masks = read
+        elif op(node) in ("index", "masked_select"):
+            masks = read[1:]
+        elif op(node) in ("setitem", "index_put") and len(read) > 2:
+            value = self.recording.values.get(read[-1])
+            several = isinstance(value, torch.Tensor) and value.numel() > 1
+            masks = read[1:-1] if several else []
+        else:
+            return False
+        return any(self._on_data[n] and _is_mask(self.recording, n) for n in masks)
 
     def on_data(self, node: Node) -> bool:
         """Return whether the value of `node` depends on an input of the call."""
@@ -151,6 +168,11 @@ def _closure(start: Iterable[Node], step: Callable[[Node], list[Node]]) -> set[N
 def is_tensor(recording: Recording, node: Node) -> bool:
     """Return whether the recorded value of `node` is a tensor."""
     return isinstance(recording.values.get(node), torch.Tensor)
+
+
+def _is_mask(recording: Recording, node: Node) -> bool:
+    value = recording.values.get(node)
+    return isinstance(value, torch.Tensor) and value.dtype is torch.bool
 
 
 def is_number(recording: Recording, node: Node) -> bool:

@@ -197,6 +197,16 @@ def _axes_kept(replay: Replay, node: Node, out: Node) -> set[int]:
     return {a - rank for a in range(rank) if len(set(where[:, a].tolist())) <= 1}
 
 
+def coupled_axes(replay: Replay, logits: Node, weights: Node) -> set[int]:
+    """Return the axes along which one element of `logits` moves others than its own of `weights`."""
+    sizes = replay.base(weights).shape
+    rank = len(sizes)
+    if replay.base(logits).shape != sizes:
+        return set()
+    kept = _axes_kept(replay, logits, weights)
+    return {a for a in range(rank) if sizes[a] > 1 and a - rank not in kept}
+
+
 def _is_level(value: Tensor, kept: set[int]) -> bool:
     """Return whether `value` is one number along all axes but those `kept`, counted from the end."""
     rank = value.dim()

@@ -106,7 +106,7 @@ class Operands:
                 break
             source, traced = behind
         if source.kind == "input":
-            source = _with_channels(source, traced, node_rank=value.dim(), features=features)
+            source = self._with_channels(source, traced, node, features)
         return found, source, traced, self.variations(source, traced, node, features)
 
     def _behind_position_map(
@@ -126,6 +126,43 @@ class Operands:
         if not any(varies[a].channels for a in features):
             return None  # the features are positions: channels attend to channels
         return earlier[0], behind
+
+    def _with_channels(
+        self, source: Source, traced: Trace, node: Node, features: tuple[int, ...]
+    ) -> Source:
+        """Tell which axis of a ready-made input holds channels: heads and features are cut from it."""
+        rank = len(traced.shape)
+        summed = {
+            a for a, index in enumerate(traced.index)
+            if traced.shape[a] > 1 and any(varies_along(index, f) for f in features)
+        }  # fmt: skip
+        if rank == 4 and summed == {2, 3}:
+            return dataclasses.replace(
+                source, channel_axes=(1,), data_axes=(0, 2, 3)
+            )  # a (B, C, H, W) map
+        groups = [a for a in range(traced.responds.dim()) if a not in features]
+        long = [a for a, count in enumerate(traced.shape) if count > 1]
+        candidates = [
+            a for a in long if traced.clean[a]
+            and any(varies_along(traced.index[a], f) for f in features)
+            and any(varies_along(traced.index[a], g) for g in groups)
+        ]  # fmt: skip
+        if not candidates:  # a norm over the channels mixes them, and leaves each the largest part
+            mixed = [a for a in long if not traced.clean[a] and traced.shape[a] <= FEW_SLICES]
+            nearest = {a: dominant_index(self.replay, source.node, node, a) for a in mixed}
+            candidates = [
+                a for a, index in nearest.items()
+                if any(mostly_varies_along(index, f) for f in features)
+                and any(mostly_varies_along(index, g) for g in groups)
+            ]  # fmt: skip
+        if len(candidates) != 1:
+            return source
+        (channel,) = candidates
+        rest = tuple(a for a in range(rank) if a != channel)
+        width = traced.shape[channel]
+        return dataclasses.replace(
+            source, channel_axes=(channel,), data_axes=rest, in_width=width, out_width=width
+        )
 
     def variations(
         self, source: Source, traced: Trace, node: Node, features: tuple[int, ...]
@@ -180,35 +217,6 @@ class Operands:
                 by_element.append(code)
                 by_vector.append(_union(code, features))
         return by_element, by_vector
-
-
-def _with_channels(
-    source: Source, traced: Trace, *, node_rank: int, features: tuple[int, ...]
-) -> Source:
-    """Tell which axis of a ready-made input holds channels: heads and features are cut from it."""
-    summed = {
-        a for a, index in enumerate(traced.index)
-        if traced.shape[a] > 1 and any(varies_along(index, f) for f in features)
-    }  # fmt: skip
-    if len(traced.shape) == 4 and summed == {2, 3}:
-        return dataclasses.replace(
-            source, channel_axes=(1,), data_axes=(0, 2, 3)
-        )  # a (B, C, H, W) map
-    groups = [a for a in range(node_rank) if a not in features]
-    candidates = [
-        a for a, index in enumerate(traced.index)
-        if traced.shape[a] > 1 and traced.clean[a]
-        and any(varies_along(index, f) for f in features)
-        and any(varies_along(index, g) for g in groups)
-    ]  # fmt: skip
-    if len(candidates) != 1:
-        return source
-    (channel,) = candidates
-    rest = tuple(a for a in range(len(traced.shape)) if a != channel)
-    width = traced.shape[channel]
-    return dataclasses.replace(
-        source, channel_axes=(channel,), data_axes=rest, in_width=width, out_width=width
-    )
 
 
 def _sets(index: Tensor, features: tuple[int, ...]) -> Tensor:

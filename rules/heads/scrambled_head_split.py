@@ -117,7 +117,21 @@ def scrambled_head_split(facts: SiteFacts) -> Iterator[Violation]:
             evidence=tuple(dict.fromkeys(split.example for split, _ in found if split.example)),
             confirm=f"split:{first.operand}",
         )
+    samples = [x.operand for x in known_among(*splits) if x.kind is LayoutKind.OVER_BATCH]
+    if samples:
+        yield _over_samples(samples, facts)
     settle(*splits)
+
+
+def _over_samples(operands: list[str], facts: SiteFacts) -> Violation:
+    return Violation(
+        f"a row of {_listed(operands)} is a whole sample: its positions stand in the place of channels",
+        at=facts.info.at("scores"),
+        here="compares samples: a score sums over the positions",
+        why="what is attended to are the samples of the batch, and no position sees another one",
+        help="keep an axis of channels behind that of positions, be it of one entry: (B, T, 1)",
+        confirm=f"split:{operands[0]}",
+    )
 
 
 def _mixed(split: Layout) -> str:

@@ -180,3 +180,18 @@ def test_a_prefix_that_may_be_given_is_no_padding(measured: Measure, known: Know
 def test_one_call_of_torch_beside_a_spelled_one(measured: Measure, known: Known) -> None:
     case = measured((", is_causal=True", ""), text=FUSED)
     assert [b.apart for b in known(case.site.branch_masks)] == [True, True]
+
+
+WAYS = (
+    ("self.h = num_heads", "self.h = num_heads\n        self.fused = False"),
+    (
+        "        context = weights @ v\n",
+        "        context = weights @ v\n"
+        "        if self.fused:\n"
+        "            context = F.scaled_dot_product_attention(q, k, v, dropout_p=0.5)\n",
+    ),
+)
+
+
+def test_a_dropout_that_stays_on_hides_nothing(measured: Measure, known: Known) -> None:
+    assert known(measured(*WAYS).site.branch_masks) == ()

@@ -268,3 +268,30 @@ def test_a_stated_contract_needs_no_name(measured: Measure, known: Known) -> Non
     subject = dataclasses.replace(case.subject, spec=spec)
     (fault,) = known(measure_causality(subject, case.bench, contract_of(subject))).faults
     assert (fault.kind, fault.stated, fault.meant) == ("open", True, "it is expected to be")
+
+
+FRAMES = """
+class CausalFrames(nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+        self.qkv = nn.Conv3d(channels, 3 * channels, 1)
+        self.out = nn.Conv3d(channels, channels, 1)
+
+    def forward(self, x):
+        q, k, v = self.qkv(x).permute(0, 2, 3, 4, 1).flatten(2, 3).chunk(3, -1)
+        y = F.scaled_dot_product_attention(q, k, v)
+        return self.out(y.unflatten(2, x.shape[-2:]).permute(0, 4, 1, 2, 3))
+"""
+
+
+def test_a_name_may_mean_the_frames_that_attention_leaves_apart(
+    measured: Measure, known: Known
+) -> None:
+    video = {"build": "CausalFrames(6)", "call": "torch.randn(2, 6, 3, 4, 5)"}
+    assert known(measured(text=FRAMES, **video).facts.causality).faults == ()
+    every = (
+        (".flatten(2, 3).chunk", ".flatten(1, 3).chunk"),
+        ("unflatten(2, x.shape[-2:])", "unflatten(1, x.shape[-3:])"),
+    )
+    (fault,) = known(measured(*every, text=FRAMES, **video).facts.causality).faults
+    assert (fault.kind, fault.meant) == ("open", "class name CausalFrames")

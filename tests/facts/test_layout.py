@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mha_lint.facts.subject import _unless_turned
+from mha_lint.facts.subject import _unless_ready_made, _unless_turned
 from mha_lint.model.facts import LayoutKind
 from tests.facts.spellings import SPELLINGS
 
@@ -405,3 +405,106 @@ def test_a_guessed_call_with_upright_keys_does_not(measured: Measure, known: Kno
     case = measured(("q @ k *", "q @ k.mT *"), text=GIVEN, build="Weigh(0.2)", call=EVEN)
     scale = known(_unless_turned(case.bench.sites[0], case.site.scale))
     assert (scale.right, scale.value) == (False, pytest.approx(0.2))
+
+
+FOLDED = """
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+class Weigh(nn.Module):
+    def __init__(self, by):
+        super().__init__()
+        self.by = by
+
+    def forward(self, q, k, v):
+        q, k, v = (t.flatten(0, 1) for t in (q, k.transpose(2, 3).contiguous(), v))
+        return F.scaled_dot_product_attention(q, k, v, scale=self.by)
+"""
+
+
+def test_keys_that_are_turned_back_and_folded(measured: Measure, why: Why, known: Known) -> None:
+    site = measured(text=FOLDED, build="Weigh(6**-0.5)", call=TURNED).site
+    reason = "k is given, and which of its axes are channels is not said"
+    assert why(site.split_k) == ("NotApplicable", reason)
+    assert known(site.split_q).kind is LayoutKind.RIGHT
+
+
+def test_a_guessed_call_leaves_the_split_of_heads_that_came_apart_open(
+    measured: Measure, why: Why, known: Known
+) -> None:
+    torn = ("k.transpose(2, 3).contiguous()", "k.mT.reshape(2, 4, 9, 6)")
+    case = measured(torn, text=FOLDED, build="Weigh(6**-0.5)", call=EVEN)
+    assert known(case.site.split_k).kind is LayoutKind.SCRAMBLED
+    open_ = _unless_ready_made(case.bench.sites[0], "k", case.site.split_k)
+    assert why(open_) == (
+        "Unknown",
+        "which axis of k holds positions was guessed: pass --call",
+    )
+    split_q = case.site.split_q
+    assert _unless_ready_made(case.bench.sites[0], "q", split_q) is split_q
+
+
+def test_a_guessed_call_leaves_no_split_of_whole_states_open(
+    measured: Measure, known: Known
+) -> None:
+    case = measured(
+        (
+            "self.d_k).transpose(1, 2)\n        v",
+            "self.d_k).view(B, self.h, T, self.d_k)\n        v",
+        )
+    )
+    assert known(case.site.split_k).kind is LayoutKind.SCRAMBLED
+    assert _unless_ready_made(case.bench.sites[0], "k", case.site.split_k) is case.site.split_k
+
+
+SCALARS = """
+class Scalars(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.qkv = nn.Linear(1, 3)
+
+    def forward(self, x):
+        q, k, v = self.qkv(x.flatten(1).unsqueeze(-1)).unbind(-1)
+        scores = q @ k.mT / math.sqrt(q.size(-1))
+        return (scores.softmax(-1) @ v).view_as(x)
+"""
+
+
+def test_rows_that_are_samples(measured: Measure, known: Known, why: Why) -> None:
+    call = {"build": "Scalars()", "call": "torch.randn(3, 1, 4, 5)"}
+    case = measured(text=SCALARS, **call)
+    batch = known(case.facts.batch)
+    assert (batch.mixes, batch.axis) == (True, 0)
+    assert case.marked(batch.span) == "q @ k.mT"
+    splits = (case.site.split_q, case.site.split_k, case.site.split_v)
+    told = ("NotApplicable", "attention runs over samples")
+    assert [why(split) for split in splits] == [told] * 3
+    level = ("x.flatten(1).unsqueeze(-1)", "F.layer_norm(x.flatten(1).unsqueeze(-1), (1,))")
+    site = measured(level, text=SCALARS, **call).site  # no sample differs: nothing leaks
+    splits = (site.split_q, site.split_k, site.split_v)
+    assert [known(split).kind for split in splits] == [LayoutKind.OVER_BATCH] * 3
+
+
+NORMED = """
+class Normed(nn.Module):
+    def __init__(self, d_model, num_heads):
+        super().__init__()
+        self.h = num_heads
+        self.norm = nn.LayerNorm(d_model)
+        self.qk = nn.Linear(d_model, 2 * d_model)
+
+    def forward(self, x):
+        x = self.norm(x.flatten(2).mT)
+        q, k = self.qk(x).unflatten(-1, (2, self.h, -1)).permute(2, 0, 3, 1, 4)
+        v = x.unflatten(-1, (self.h, -1)).transpose(1, 2)
+        y = F.scaled_dot_product_attention(q, k, v)
+        return y.transpose(1, 2).flatten(2)
+"""
+
+
+def test_normed_states_themselves_as_values(measured: Measure, known: Known) -> None:
+    case = measured(text=NORMED, build="Normed(24, 4)", call="torch.randn(3, 24, 4, 5)")
+    assert case.bench.sites[0].v.source.channel_axes == (1,)  # type: ignore[union-attr]
+    assert known(case.site.split_v).kind is LayoutKind.RIGHT

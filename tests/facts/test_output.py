@@ -150,3 +150,34 @@ def test_what_comes_ready_made_is_projected_by_the_caller(measured: Measure, why
         "NotApplicable",
         "q, k and v come ready-made: their projections, and W_O, are the caller's",
     )
+
+
+ASKED = (
+    "q = self.q_proj(x).view(B, T, self.h, self.d_k).transpose(1, 2)",
+    "q = self.q_proj({}).view(B, 1, self.h, self.d_k).transpose(1, 2)",
+)
+ONE = ("reshape(B, T, C)", "reshape(B, 1, C)")
+
+
+@pytest.mark.parametrize("query", ["x.mean(1, True)", "x.amax(1)", "x.sum(1) / T"])
+def test_one_query_made_of_all_positions_is_pooling(
+    query: str, measured: Measure, why: Why
+) -> None:
+    asked = (ASKED[0], ASKED[1].format(query))
+    case = measured(asked, ONE, (DECLARED, ""), (RETURN, "return merged"))
+    assert why(case.site.output_projection) == (
+        "NotApplicable",
+        "one query made of all positions asks them: pooling needs no map",
+    )
+
+
+@pytest.mark.parametrize("query", ["x[:, :1]", "x[:, -1]"])
+def test_one_position_that_asks_is_none(query: str, measured: Measure, known: Known) -> None:
+    asked = (ASKED[0], ASKED[1].format(query))
+    case = measured(asked, ONE, (DECLARED, ""), (RETURN, "return merged"))
+    assert not known(case.site.output_projection).present
+
+
+def test_pooling_with_a_map_has_it(measured: Measure, known: Known) -> None:
+    case = measured((ASKED[0], ASKED[1].format("x.mean(1)")), ONE)
+    assert known(case.site.output_projection).name == "out_proj.weight"

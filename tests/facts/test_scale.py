@@ -371,3 +371,10 @@ def test_raw_states_that_are_compared(measured: Measure, why: Why) -> None:
     reason = "one head without W_Q, W_K or W_V is Luong's attention, which has no scale"
     case = measured(text=ALIGNED, build="Aligned()", call=call)
     assert why(case.site.scale) == ("NotApplicable", reason)
+
+
+def test_two_terms_of_which_one_is_scaled_again(measured: Measure, known: Known) -> None:
+    case = measured(scaled("scores * (2 * self.d_k) ** -0.5 / math.sqrt(self.d_k)"))
+    found = known(case.site.scale)
+    assert found.value == pytest.approx(2**-0.5 / 6, rel=1e-7)
+    assert (found.named, found.right) == ("1/sqrt(2*head_dim)/sqrt(head_dim)", False)

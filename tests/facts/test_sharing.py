@@ -108,3 +108,30 @@ def test_a_context_that_asks_the_same_keys_again(measured: Measure, known: Known
     call = "torch.randn(2, 5, 24), torch.randn(2, 9, 24)"
     first, _ = measured(text=STORED, build="Stored(24)", call=call).facts.sites
     assert known(first.roles).same == ()
+
+
+BOTH = """\
+class Both(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.base, self.value = nn.Linear(width, width), nn.Linear(width, width)
+
+    def forward(self, x, y):
+        a, b = self.base(x), self.base(y)
+        by = a.shape[-1] ** -0.5
+        of_x = torch.softmax(a @ b.mT * by, dim=-1) @ self.value(y)
+        of_y = torch.softmax(b @ a.mT * by, dim=-1) @ self.value(x)
+        return of_x, of_y
+"""
+
+
+@pytest.mark.parametrize(
+    ("again", "same"),
+    [("b @ a.mT", ()), ("b @ self.base(x).mT", ("qk",)), ("b @ b.mT", ("qk",))],
+)
+def test_tensors_that_change_places(
+    again: str, same: tuple[str, ...], measured: Measure, known: Known
+) -> None:
+    call = {"build": "Both(24)", "call": "torch.randn(2, 5, 24), torch.randn(2, 5, 24)"}
+    case = measured(("b @ a.mT", again), text=BOTH, **call)
+    assert [known(site.roles).same for site in case.facts.sites] == [same, same]

@@ -207,3 +207,19 @@ def test_nothing_to_ask(measured: Measure, why: Why) -> None:
     assert kind == "Unknown" and text.startswith(
         "the module could not be recorded in training mode"
     )
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        "if self.training and torch.rand(1).item() < self.attn_drop: return x",
+        "if self.training and self.attn_drop > torch.rand(1): return x",
+    ],
+)
+def test_a_rate_at_which_code_leaves_a_part_out(act: str, measured: Measure, known: Known) -> None:
+    rates = {"args": "attn_drop=0.1, out_drop=0.2", "last": "self.drop(y)"}
+    init = "self.attn_drop, self.drop = attn_drop, nn.Dropout(out_drop)"
+    case = drop(measured, act, init=init, **rates)
+    assert known(case.facts.training_dropout) == ()
+    (found,) = known(drop(measured, "pass", init=init, **rates).facts.training_dropout)
+    assert (found.fault, found.argument) == (RateFault.NEVER, "attn_drop")

@@ -90,6 +90,16 @@ def test_data_that_picks(recorded: Record) -> None:
     x = torch.randn(3, 4)
     assert Dependence(recorded(lambda x: x.gather(1, x.argsort(1)), x)).picks
     assert Dependence(recorded(lambda x: x * (x > 0), x)).picks
+    hidden = torch.tensor([[1, 0, 1, 0], [0, 1, 0, 0], [0, 0, 0, 0]]).bool()
+    assert Dependence(recorded(lambda x, m: x[m], x, hidden)).picks
+
+    def filled(x: Tensor, m: Tensor) -> Tensor:
+        y = torch.zeros_like(x)
+        y[m] = torch.arange(1.0, 4.0)
+        return x + y
+
+    assert Dependence(recorded(filled, x, hidden)).picks
+    assert not Dependence(recorded(lambda x, m: x.masked_fill(m, 0.0), x, hidden)).picks
     assert Dependence(recorded(lambda x: x.gather(1, x.topk(2).indices), x)).picks
     assert not Dependence(recorded(lambda x: x.topk(2).values, x)).picks
     assert not Dependence(recorded(lambda x: x[torch.arange(2)], x)).picks

@@ -100,7 +100,7 @@ def arguments_of(subject: Subject, bench: Bench) -> Arguments | None:
             found.tables[name] = (value, _follows(value, found.length) or 0)
         elif given:
             found.fixed[name] = value
-    if subject.how in ("stated", "usage") and any(
+    if subject.real and any(
         any(True for _ in tensors(recorded.get(name))) for name in found.caches
     ):
         found.step = min(max(found.length, 1), WIDEST)

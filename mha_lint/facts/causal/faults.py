@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from mha_lint.facts.bench import Bench
+from mha_lint.facts.causal.frames import leaves_frames_apart
 from mha_lint.facts.causal.intent import (
     AHEAD,
     ENCODED,
@@ -205,7 +206,7 @@ def _never_masked(view: View, sites: list[Site], meant: Meant) -> list[CausalFau
     hides = any(not set(p) <= set(UNMASKED) for p in view.patterns)
     for site in sites:
         unsure = hides or may_be_given(view.bench, site) or has_idle_mask(view.bench, site)
-        if unsure and not meant.stated:
+        if (unsure or leaves_frames_apart(view.bench, site)) and not meant.stated:
             continue
         leak = view.leak(site)
         if leak is not None:

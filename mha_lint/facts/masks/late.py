@@ -11,6 +11,7 @@ from mha_lint.facts.masks.scene import HIDDEN, STRONG, Join, Scene, mixed
 from mha_lint.facts.places import span_of
 from mha_lint.model.mask_facts import LateMask
 from mha_lint.sites.dependence import is_number
+from mha_lint.sites.normaliser import coupled_axes
 
 SAME = 1e-6
 """Relative: sums of weights that differ by less are equal."""
@@ -25,6 +26,8 @@ def late_masks(scene: Scene) -> tuple[LateMask, ...]:
     """
     if scene.site.normaliser.element not in ("softmax", "coupled"):
         return ()  # nothing is normalised: a weight of 0 is what a mask should leave
+    if scene.site.score is None and not _over_keys(scene):
+        return ()  # each key is dealt to clusters: its shares sum to 1, those of a cluster need not
     found: list[LateMask] = []
     for join in scene.joins:
         if join.step.before and not join.step.inside:
@@ -33,6 +36,13 @@ def late_masks(scene: Scene) -> tuple[LateMask, ...]:
         if late is not None:
             found.append(late)
     return tuple(found)
+
+
+def _over_keys(scene: Scene) -> bool:
+    """Return whether the normaliser runs along the keys that are summed with V."""
+    normaliser = scene.site.normaliser
+    coupled = coupled_axes(scene.bench.replay, normaliser.logits, normaliser.weights)
+    return not coupled or bool(coupled & set(scene.site.key_axes))
 
 
 def _late(scene: Scene, join: Join) -> LateMask | None:

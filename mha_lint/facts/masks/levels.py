@@ -12,11 +12,13 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
+from torch.fx import Node
 
 from mha_lint.capture import Replay
 from mha_lint.facts.bench import Bench
 from mha_lint.facts.grouped import Grouped, grouped
 from mha_lint.facts.order import order_of
+from mha_lint.sites.dependence import op, operands
 from mha_lint.sites.site import Site
 
 HIDES = 5e3
@@ -80,9 +82,19 @@ def _measured(bench: Bench, site: Site) -> Levels:
     return Levels(
         level.reshape(-1)[order.logits],
         site.to_logits.responds.reshape(-1)[order.logits],
-        replay.base(site.weights).reshape(-1)[order.weights],
+        _undropped(bench, site).reshape(-1)[order.weights],
         grouped(bench, site),
     )
+
+
+def _undropped(bench: Bench, site: Site) -> Tensor:
+    """Return the weights that meet V, with those in place that a dropout took away by chance."""
+    end, put = site.weights, dict[Node, Tensor]()
+    for node in bench.dependence.between(site.normaliser.weights, end):
+        if op(node) == "dropout" and operands(node):
+            (put[node],) = bench.replay.run([operands(node)[0]], put)
+    (found,) = bench.replay.run([end], put) if put else (bench.replay.base(end),)
+    return torch.as_tensor(found)
 
 
 def _without_product(bench: Bench, site: Site) -> Tensor:

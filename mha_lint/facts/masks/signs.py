@@ -113,7 +113,7 @@ def _inside(bench: Bench, root: Root) -> str | None:
 
 def _content(subject: Subject, bench: Bench, root: Root, done: str) -> list[Sign]:
     """Return what the mask of the call itself says: no sample is meant to be hidden altogether."""
-    if subject.how not in ("stated", "usage") or not root.placed:
+    if not subject.real or not root.placed:
         return []
     yes = bench.recording.values[root.node] == root.on
     hidden = yes if done == "hide" else ~yes

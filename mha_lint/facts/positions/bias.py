@@ -17,7 +17,7 @@ from mha_lint.facts.order import NotArrangedError, order_of
 from mha_lint.facts.places import span_beside, span_of
 from mha_lint.facts.positions.made import line_span, slopes_span
 from mha_lint.facts.positions.origins import follows_parameters
-from mha_lint.facts.positions.shift import further_products, wrong_shift
+from mha_lint.facts.positions.shift import further_products, handed_over, wrong_shift
 from mha_lint.facts.positions.slopes import (
     Lines,
     accepted,
@@ -37,8 +37,8 @@ from mha_lint.sites.trace import distinct, varies_along
 
 
 @unless_data_decides
-def measure_bias(bench: Bench, site: Site) -> Fact[PositionBias]:
-    """Return the bias of `site` by position."""
+def measure_bias(bench: Bench, site: Site, *, guessed: bool = False) -> Fact[PositionBias]:
+    """Return the bias of `site` by position; ``guessed``: the arguments of the call were made up."""
     members = [
         m for m in site.all
         if m.score is not None and m.q is not None and m.k is not None
@@ -56,6 +56,8 @@ def measure_bias(bench: Bench, site: Site) -> Fact[PositionBias]:
         (s for m, x in zip(members, levels, strict=True)
          if m.extra and (s := wrong_shift(bench, m, ~x.hidden)) is not None), None,
     )  # fmt: skip
+    if guessed and shift is not None and handed_over(bench, members):
+        return Unknown("how many relative positions the argument holds was guessed: pass --call")
     slopes = _slopes(bench, members, levels)
     return Known(PositionBias(slopes, shift), "the scores were set to 0, and what is left was read")
 

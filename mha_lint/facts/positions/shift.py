@@ -32,6 +32,21 @@ def further_products(bench: Bench, site: Site) -> list[Node]:
     return [extra for extra in site.extra if extra in above and extra not in below]
 
 
+def handed_over(bench: Bench, members: list[Site]) -> bool:
+    """Return whether relative positions come by an argument of their own, beside q, k and v."""
+    above = bench.dependence.ancestors
+    for member in members:
+        operands = [o.node for o in (member.q, member.k, member.v) if o is not None]
+        states = above(operands)
+        extras = above(further_products(bench, member))
+        if any(
+            p in extras and p not in states and bench.replay.base(p).is_floating_point()
+            for p in bench.recording.placeholders
+        ):
+            return True
+    return False
+
+
 def _moved_rows(bench: Bench, site: Site, extra: Node, visible: Tensor) -> WrongShift | None:
     traced = trace(bench.replay, extra, site.normaliser.logits)
     if not traced.all_clean or not bool(traced.responds.any()):

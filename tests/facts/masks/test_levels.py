@@ -82,3 +82,11 @@ def test_a_mask_that_is_turned_with_the_scores(measured: Measure) -> None:
     found = levels(measured(text=text))
     assert set(found.visible.sum(-1).flatten().tolist()) == {3}
     assert bool(found.visible[:, :, :3].all())
+
+
+def test_what_a_dropout_takes_away_is_visible(measured: Measure) -> None:
+    text = masked("hidden = torch.ones(T, T).triu(1).bool()").replace(
+        "        context =",
+        "        weights = F.dropout(weights.masked_fill(hidden, 0), 0.5)\n        context =",
+    )
+    assert bool((levels(measured(text=text)).visible == PAST).all())

@@ -547,3 +547,27 @@ def test_rows_without_weights_lose_nothing(measured: Measure) -> None:
     assert (late.pairs, late.fill) == (40, 0.0)
     nothing = MASKED_CALL.replace("[3]", "[0]")
     assert masking(measured(text=text, call=nothing)).late == ()
+
+
+DEALT = """
+class Dealt(nn.Module):
+    def __init__(self, width, clusters):
+        super().__init__()
+        self.deal = nn.Linear(width, clusters)
+
+    def forward(self, x, keep):
+        keep = keep.unsqueeze(-1).to(x.dtype)
+        share = self.deal(x).softmax(AXIS)
+        x, share = x * keep, share * keep
+        return x.transpose(1, 2) @ share
+"""
+
+
+def test_keys_that_are_dealt_to_clusters_are_struck_out_behind(measured: Measure) -> None:
+    keep = "torch.ones(2, 5, dtype=torch.bool)"
+    given = {"build": "Dealt(12, 9)", "call": f"torch.randn(2, 5, 12), {keep}"}
+    dealt = measured(text=DEALT.replace("AXIS", "2"), **given)
+    assert masking(dealt).late == ()
+    pooled = measured(text=DEALT.replace("AXIS", "1"), **given)
+    (late,) = masking(pooled).late
+    assert late.span is not None and late.span.line == pooled.line("share * keep")

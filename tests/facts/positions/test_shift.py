@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mha_lint.facts.masks.levels import levels_of
-from mha_lint.facts.positions.shift import further_products, wrong_shift
+from mha_lint.facts.positions.bias import measure_bias
+from mha_lint.facts.positions.shift import further_products, handed_over, wrong_shift
+from mha_lint.model.facts import Known, Unknown
 
 if TYPE_CHECKING:
     from mha_lint.model.position_facts import WrongShift
@@ -90,3 +92,42 @@ def test_far_keys_without_a_product(measured: Measure) -> None:
     case = measured(TABLE, (SCORES, near + CAUSAL))
     site = case.bench.sites[0]
     assert wrong_shift(case.bench, site, ~levels_of(case.bench, site).hidden) is None
+
+
+GIVEN = """
+class Given(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.h = heads
+        self.qkv = nn.Linear(width, 3 * width)
+        self.place = nn.Linear(width, width)
+        self.out = nn.Linear(width, width)
+
+    def forward(self, x, far):
+        B, T, C = x.shape
+        q, k, v = self.qkv(x).unflatten(-1, (3, self.h, -1)).permute(2, 0, 3, 1, 4)
+        near = q @ k.mT
+        far = q @ self.place(far).unflatten(-1, (self.h, -1)).transpose(0, 1).mT
+        far = F.pad(far, (1, 0)).view(B, self.h, -1, T)[:, :, 1:].reshape(far.shape)
+        scores = (near + far[..., :T]) / math.sqrt(q.size(-1))
+        return self.out((scores.softmax(-1) @ v).transpose(1, 2).flatten(2))
+"""
+
+
+def test_a_number_of_positions_that_was_guessed(measured: Measure) -> None:
+    few, all_ = (f"torch.randn(2, 5, 24), torch.randn({n}, 24)" for n in (5, 9))
+    case = measured(text=GIVEN, build="Given(24, 4)", call=few)
+    assert shift_of(case) is not None
+    assert handed_over(case.bench, case.bench.sites)
+    guessed = measure_bias(case.bench, case.bench.sites[0], guessed=True)
+    why = "how many relative positions the argument holds was guessed: pass --call"
+    assert guessed == Unknown(why)
+    right = measured(text=GIVEN, build="Given(24, 4)", call=all_)
+    assert shift_of(right) is None
+
+
+def test_a_number_of_positions_of_its_own_is_not_guessed(measured: Measure) -> None:
+    case = measured(TABLE, (SCORES, XL))
+    assert not handed_over(case.bench, case.bench.sites)
+    fact = measure_bias(case.bench, case.bench.sites[0], guessed=True)
+    assert isinstance(fact, Known) and fact.value.shift == shift_of(case)

@@ -58,9 +58,19 @@ def test_one_finding_for_each_line(check: Check, site: Site, at: At) -> None:
     assert (first.confirm, second.confirm) == ("split:q", "split:v")
 
 
-@pytest.mark.parametrize("kind", [LayoutKind.OVER_HEADS, LayoutKind.OVER_BATCH])
-def test_other_layouts_belong_to_other_rules(check: Check, site: Site, kind: LayoutKind) -> None:
-    assert check("MHA104", site(split_q=split(kind, "q"))) == []
+def test_rows_that_are_heads_belong_to_another_rule(check: Check, site: Site) -> None:
+    assert check("MHA104", site(split_q=split(LayoutKind.OVER_HEADS, "q"))) == []
+
+
+def test_rows_that_are_samples_are_told_once(check: Check, site: Site) -> None:
+    facts = site(**{f"split_{o}": split(LayoutKind.OVER_BATCH, o) for o in "qk"})
+    (found,) = check("MHA104", facts)
+    said = "a row of q and k is a whole sample: its positions stand in the place of channels"
+    assert (found.message, found.at) == (said, facts.info.at("scores"))
+    assert (found.here, found.confirm) == (
+        "compares samples: a score sums over the positions",
+        "split:q",
+    )
 
 
 def test_a_scrambled_operand_is_told_though_another_is_unknown(
