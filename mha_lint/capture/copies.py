@@ -17,6 +17,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from mha_lint.capture.leaves import version
+from mha_lint.targets.large import has_no_values
 
 Subject = nn.Module | Callable[..., Any]
 _CONTAINERS = (dict, list, set)
@@ -110,7 +111,7 @@ def kept_as_it_was(
         if type(v) in _CONTAINERS
     ]
     tensors = [
-        (t, version(t), t if t.is_meta else t.detach().clone(), kind == "buffer")
+        (t, version(t), t if has_no_values(t) else t.detach().clone(), kind == "buffer")
         for m in modules
         for kind, held in (("parameter", m._parameters), ("buffer", m._buffers))
         for t in held.values()
@@ -132,7 +133,7 @@ def kept_as_it_was(
             for t, count, value, buffer in tensors:
                 # Norms change their statistics without counting it.
                 quiet = buffer or count < 0
-                if t.is_meta:  # there is no value to put back
+                if has_no_values(t):  # there is nothing to put back
                     continue
                 if version(t) != count or (quiet and not torch.equal(t, value)):
                     before_reset(t)

@@ -19,6 +19,7 @@ from mha_lint.capture.redraw import redrawn
 from mha_lint.capture.replay import Replay
 from mha_lint.capture.state import SEED, recordable, seeded
 from mha_lint.capture.walk import tensors_in
+from mha_lint.targets.large import has_no_values
 
 _HALF = (torch.float16, torch.bfloat16)
 
@@ -26,8 +27,8 @@ _HALF = (torch.float16, torch.bfloat16)
 def measure(recording: Recording, start: Callable[[], Copied]) -> Faithfulness:
     """Compare the replay of `recording` with a fresh run of a copy of its subject."""
     constants = [recording.values[n] for n in recording.graph.find_nodes(op="get_attr")]
-    if any(x.is_meta for x in (*recording.inputs, *constants)):
-        return Faithfulness(True, 0.0, "not compared: tensors on the meta device have no values")
+    if any(has_no_values(x) for x in (*recording.inputs, *constants)):
+        return Faithfulness(True, 0.0, "not compared: meta and fake tensors have no values")
     generator = torch.Generator().manual_seed(SEED + 1)
     fresh = [redrawn(x, generator) for x in recording.inputs]
     try:

@@ -45,6 +45,10 @@ class Recording:
     module: nn.Module | None
     programs: dict[Any, Any] = field(default_factory=dict, repr=False)
     """Compiled forms of the graph, kept for replays."""
+    drawn: bool = False
+    """Whether weights were never made, and drawn at random in their place."""
+    widths: dict[int, int] = field(default_factory=dict)
+    """Widths of a larger model, by the numbers of channels that stand for them here."""
     faithful: Faithfulness = field(default_factory=lambda: Faithfulness(False, 0.0, "not checked"))
 
     @cached_property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from mha_lint.capture.recording import Recording
+from mha_lint.targets.large import has_no_values
 
 
 def random_inputs(recording: Recording, seed: int) -> list[torch.Tensor]:
@@ -18,7 +19,7 @@ def random_inputs(recording: Recording, seed: int) -> list[torch.Tensor]:
 
 def redrawn(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """Return a tensor like `x` with other values; see `random_inputs`."""
-    if x.is_meta or x.numel() == 0 or x.dtype == torch.bool:
+    if has_no_values(x) or x.numel() == 0 or x.dtype == torch.bool:
         return x.clone()
     if x.is_complex():
         return torch.view_as_complex(

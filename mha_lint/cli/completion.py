@@ -1,4 +1,4 @@
-"""What the shell completes: files and the classes in them, rule codes, words of the contract."""
+"""What the shell completes: files and the classes in them, scripts, rule codes, words of the contract."""
 
 from __future__ import annotations
 
@@ -25,6 +25,13 @@ def targets(
     except SourceError:
         return []
     return [CompletionItem(f"{place}::{name}") for name in names if name.startswith(begun)]
+
+
+def programs(
+    _context: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Complete the path of a script or of one of its arguments."""
+    return [CompletionItem(incomplete, type="file")]
 
 
 def rule_codes(

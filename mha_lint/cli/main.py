@@ -17,10 +17,12 @@ import click
 
 from mha_lint import __version__
 from mha_lint.cli.check import check
+from mha_lint.cli.dims import dims
 from mha_lint.cli.explain import explain
 from mha_lint.cli.failure import Failure
 from mha_lint.cli.inspect import inspect
 from mha_lint.cli.rules import rules
+from mha_lint.cli.run import run as run_command
 from mha_lint.model.settings import UsageError
 from mha_lint.rulebook.pack import PackError
 
@@ -44,7 +46,7 @@ def cli() -> None:
     """
 
 
-for _command in (check, inspect, explain, rules):
+for _command in (check, inspect, dims, explain, rules, run_command):
     cli.add_command(_command)
 
 

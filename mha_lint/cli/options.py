@@ -40,14 +40,19 @@ def how_to_call(command: F) -> F:
             metavar="ARGS",
             help='Arguments of one call, as "torch.randn(2, 10, 64), causal=True".',
         ),
-        click.option(
-            "--expect",
-            type=expectation,
-            shell_complete=expectations,
-            metavar="WORD",
-            multiple=True,
-            help="What the code is meant to be: causal, cross, mask=keep, ... Repeatable.",
-        ),
+        expected,
+    )(command)
+
+
+def expected(command: F) -> F:
+    """Add what the code is meant to be."""
+    return click.option(
+        "--expect",
+        type=expectation,
+        shell_complete=expectations,
+        metavar="WORD",
+        multiple=True,
+        help="What the code is meant to be: causal, cross, mask=keep, ... Repeatable.",
     )(command)
 
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
-
 import click
 
-from mha_lint.model.contract import EXPECTATIONS
+from mha_lint.model.contract import EXPECTATIONS, unknown_expectation
 from mha_lint.model.finding import Severity
 
 
@@ -41,11 +39,3 @@ def expectation(text: str) -> str:
     if text not in EXPECTATIONS:
         raise click.BadParameter(unknown_expectation(text))
     return text
-
-
-def unknown_expectation(word: str) -> str:
-    """Return the error for a word that is no expectation."""
-    near = difflib.get_close_matches(word, EXPECTATIONS, n=2, cutoff=0.6)
-    if near:
-        return f"unknown expectation {word!r}; did you mean {' or '.join(near)}?"
-    return f"unknown expectation {word!r}; it is one of {', '.join(EXPECTATIONS)}"

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
-from mha_lint.cli.parameters import unknown_expectation
-from mha_lint.model.contract import EXPECTATIONS
+from mha_lint.model.contract import EXPECTATIONS, unknown_expectation
 from mha_lint.model.finding import Severity
 from mha_lint.model.settings import PerFileIgnore, UsageError
 

@@ -8,6 +8,7 @@ import re
 from mha_lint.engine.crosscheck import cross_check
 from mha_lint.engine.naming import named_by_user
 from mha_lint.engine.prove import prover
+from mha_lint.facts.reach import BRANCH
 from mha_lint.facts.subject import Measurement, measure
 from mha_lint.model.finding import Crash, Finding
 from mha_lint.model.settings import Settings
@@ -64,7 +65,7 @@ def branch_findings(
         if not chosen:
             continue
         try:
-            other = measure(branch.subject, branch.bench, branch=True)
+            other = measure(branch.subject, branch.bench, BRANCH)
         except DATA_ERRORS:
             continue  # the call with its own flags is judged; this one cannot be measured
         facts = named_by_user(other.facts, branch.subject)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,6 @@ from mha_lint.capture import CaptureError, record
 from mha_lint.facts.bench import Bench
 from mha_lint.facts.output import output_path
 from mha_lint.model.facts import Known, OutputProjection, SiteFacts, SubjectFacts, Unknown
-from mha_lint.model.report import NotChecked
 from mha_lint.model.settings import Settings
 from mha_lint.model.target import TargetSpec
 from mha_lint.targets.open import open_subject
@@ -19,17 +19,25 @@ from mha_lint.targets.subject import Subject
 
 
 def judged_by_enclosing(facts: SubjectFacts, subject: Subject, settings: Settings) -> SubjectFacts:
-    """Ask the classes of the same file that construct this one, where no output projection was found."""
+    """Ask what holds this module, where no output projection was found in it.
+
+    The calls that it was seen to be made in, else the classes of the same file that construct it.
+    """
     open_ones = [s for s in facts.sites if _lacks(s)]
     if not open_ones:
         return facts
-    enclosing = _constructors(subject)
-    if not enclosing:
+    answer, ran = _projected(subject.enclosing(), subject)
+    if not ran:
+        specs = _constructors(subject)
+        answer, ran = _projected(_opened(specs, settings), subject)
+        if specs and not ran:
+            answer = Unknown(
+                f"{specs[0].qualname} constructs it, but could not be run to see whether it projects"
+            )
+    if answer is None:
         return facts
-    answer = _answer(enclosing, subject, settings)
     sites = tuple(
-        dataclasses.replace(s, output_projection=answer) if _lacks(s) and answer is not None else s
-        for s in facts.sites
+        dataclasses.replace(s, output_projection=answer) if _lacks(s) else s for s in facts.sites
     )
     return dataclasses.replace(facts, sites=sites)
 
@@ -63,15 +71,20 @@ def _constructors(subject: Subject) -> list[TargetSpec]:
     ]
 
 
-def _answer(
-    specs: list[TargetSpec], subject: Subject, settings: Settings
-) -> Known[OutputProjection] | Unknown | None:
-    """Return W_O as the enclosing class has it; Unknown when no enclosing class could be run."""
-    ran = False
+def _opened(specs: list[TargetSpec], settings: Settings) -> Iterator[Subject]:
     for spec in specs:
         opened = open_subject(spec, timeout=settings.timeout)
-        if isinstance(opened, NotChecked):
-            continue
+        if isinstance(opened, Subject):
+            yield opened
+
+
+def _projected(
+    outer: Iterable[Subject], subject: Subject
+) -> tuple[Known[OutputProjection] | Unknown | None, bool]:
+    """Return W_O as one of `outer` has it behind the subject's class, and whether one of them ran."""
+    ran = False
+    name = subject.name.split(".")[-1]
+    for opened in outer:
         try:
             with opened.environment():
                 recording = record(
@@ -80,27 +93,21 @@ def _answer(
         except CaptureError:
             continue
         bench = Bench.of(recording)
-        name = subject.name.split(".")[-1]
-        inner = [s for s in bench.sites if name in _owners(bench, s.context.meta.get("module", ""))]
-        for site in inner:
+        for site in bench.sites:
+            if name not in _owners(bench, site.context.meta.get("module", "")):
+                continue
             ran = True
             path = output_path(bench, site)
             if path.map is not None:
-                return Known(
-                    OutputProjection(
-                        True,
-                        name=path.map.parameters[0] if path.map.parameters else "",
-                        mixes=True,
-                        enclosing=opened.name,
-                        width=path.map.out_width,
-                    ),
-                    f"{opened.name} applies it to what {name} returns",
+                value = OutputProjection(
+                    True,
+                    name=path.map.parameters[0] if path.map.parameters else "",
+                    mixes=True,
+                    enclosing=opened.name,
+                    width=path.map.out_width,
                 )
-    if ran:
-        return None
-    return Unknown(
-        f"{specs[0].qualname} constructs it, but could not be run to see whether it projects"
-    )
+                return Known(value, f"{opened.name} applies it to what {name} returns"), True
+    return None, ran
 
 
 def _owners(bench: Bench, module_path: str) -> set[str]:

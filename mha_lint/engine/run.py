@@ -7,15 +7,18 @@ import linecache
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TypeAlias
 
 import torch
 
+from mha_lint.engine.cells import in_cells, left_out, notes_in_cells
+from mha_lint.engine.dispatch import judge_target
 from mha_lint.engine.restore import restored
 from mha_lint.engine.suppressions import with_unused_suppressions
-from mha_lint.engine.target import Judged, judge_target, not_checked
+from mha_lint.engine.target import Judged, not_checked
 from mha_lint.model.finding import Crash
 from mha_lint.model.report import NotChecked, RunReport, Status, TargetReport
 from mha_lint.model.settings import Settings, UsageError
@@ -38,21 +41,45 @@ def check(
     Raises:
         UsageError: a rule or a device that is asked for is not there.
     """
-    return _run(specs, settings, progress, rules=True)
+    return run(_targets(specs, settings), settings, progress, rules=True)
 
 
 def inspect(specs: Sequence[TargetSpec | NotChecked], settings: Settings) -> RunReport:
     """Return the sites of every target, with their sizes and costs, without judging them."""
-    return _run(specs, settings, None, rules=False)
+    return run(_targets(specs, settings), settings, None, rules=False)
 
 
-def _run(
-    specs: Sequence[TargetSpec | NotChecked],
+Work: TypeAlias = Callable[[list[LoadedRule]], Judged]
+"""Judges one target by the chosen rules."""
+
+
+def _targets(
+    specs: Sequence[TargetSpec | NotChecked], settings: Settings
+) -> list[tuple[TargetSpec | NotChecked, Work | None]]:
+    """Return every target that `specs` names with what judges it."""
+    expanded = [
+        out
+        for one in specs
+        for out in ([one] if isinstance(one, NotChecked) else expand([one], cwd=settings.cwd))
+    ]
+    return [
+        (one, None if isinstance(one, NotChecked) else partial(judge_target, one, settings))
+        for one in expanded
+    ]
+
+
+def run(
+    jobs: Sequence[tuple[TargetSpec | NotChecked, Work | None]],
     settings: Settings,
     progress: Progress | None,
     *,
     rules: bool,
 ) -> RunReport:
+    """Judge every target by its own work, and put the reports together.
+
+    Raises:
+        UsageError: a rule or a device that is asked for is not there.
+    """
     start = time.perf_counter()
     if settings.device == "cuda" and not torch.cuda.is_available():
         raise UsageError("--device cuda: this machine has no CUDA device")
@@ -61,31 +88,26 @@ def _run(
     try:
         pack = load_pack(builtin_pack()) if rules else []
         chosen = select_rules(pack, settings) if rules else []
-        expanded = [
-            out
-            for one in specs
-            for out in ([one] if isinstance(one, NotChecked) else expand([one], cwd=settings.cwd))
-        ]
         targets: list[TargetReport] = []
         crashes: list[Crash] = []
-        for done, one in enumerate(expanded):
+        for done, (one, work) in enumerate(jobs):
             if progress is not None:
-                progress(
-                    done, len(expanded), one.text if isinstance(one, TargetSpec) else one.target
-                )
-            report, broken = _one(one, settings, chosen)
+                progress(done, len(jobs), one.text if isinstance(one, TargetSpec) else one.target)
+            report, broken = _one(one, work, settings, chosen)
             targets.append(report)
             crashes += broken
         if progress is not None:
-            progress(len(expanded), len(expanded), "")
+            progress(len(jobs), len(jobs), "")
     finally:
         torch.set_num_threads(threads)
     targets = without_repeats(targets)
     targets = with_unused_suppressions(targets, chosen, [rule.code for rule in pack], settings)
     notes: list[str] = []
-    if not expanded or all(t.status is Status.NO_ATTENTION for t in targets):
+    if not jobs or all(t.status is Status.NO_ATTENTION for t in targets):
         notes.append("no attention was found")
     notes += _comments(targets, [rule.code for rule in pack], settings)
+    notes = [*notes_in_cells(notes, targets, settings), *left_out(targets, settings)]
+    targets = in_cells(targets, settings)
     return RunReport(
         version=_version(),
         torch=str(torch.__version__).partition("+")[0],
@@ -100,7 +122,7 @@ def _comments(targets: list[TargetReport], codes: list[str], settings: Settings)
     """Return a note on each suppression comment that names no rule."""
     if not codes:
         return []
-    paths = dict.fromkeys(t.path for t in targets if t.path.endswith(".py"))
+    paths = dict.fromkeys(t.path for t in targets if t.path.endswith((".py", ".ipynb")))
     return [
         f"{path}:{line}: {fault}"
         for path in paths
@@ -111,14 +133,15 @@ def _comments(targets: list[TargetReport], codes: list[str], settings: Settings)
 
 
 def _one(
-    one: TargetSpec | NotChecked, settings: Settings, rules: list[LoadedRule]
+    one: TargetSpec | NotChecked, work: Work | None, settings: Settings, rules: list[LoadedRule]
 ) -> tuple[TargetReport, list[Crash]]:
     start = time.perf_counter()
-    if isinstance(one, NotChecked):
+    if isinstance(one, NotChecked) or work is None:
+        assert isinstance(one, NotChecked)
         return not_checked(one, None), []
     try:
         with restored(), time_limit(settings.timeout):
-            judged: Judged = judge_target(one, settings, rules)
+            judged = work(rules)
         report, crashes = judged.report, judged.crashes
     except TimeLimitError:
         reason = f"it was not judged within {settings.timeout:g} s"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import traceback
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 
@@ -18,6 +17,7 @@ from mha_lint.engine.naming import named_by_user
 from mha_lint.engine.prove import prover
 from mha_lint.engine.sites import site_reports
 from mha_lint.facts.bench import Bench
+from mha_lint.facts.reach import WHOLE, Reach
 from mha_lint.facts.subject import Measurement, measure
 from mha_lint.model.facts import Known, SiteFacts, SubjectFacts
 from mha_lint.model.finding import Crash, Finding, Severity, Undecided
@@ -26,7 +26,6 @@ from mha_lint.model.settings import Settings
 from mha_lint.model.target import TargetSpec
 from mha_lint.rulebook.judge import Judgement, judge, kept, relative_path
 from mha_lint.rulebook.pack import LoadedRule
-from mha_lint.targets.open import open_subject
 from mha_lint.targets.subject import Subject
 
 
@@ -38,12 +37,14 @@ class Judged:
     crashes: list[Crash]
 
 
-def judge_target(spec: TargetSpec, settings: Settings, rules: list[LoadedRule]) -> Judged:
-    """Take `spec` through all stages; with no rules, stop behind the facts."""
-    opened = open_subject(_located(spec, settings), timeout=settings.timeout)
-    if isinstance(opened, NotChecked):
-        return Judged(_failed(opened, spec, settings), [])
-    subject = opened
+def judge_subject(
+    subject: Subject,
+    spec: TargetSpec,
+    settings: Settings,
+    rules: list[LoadedRule],
+    reach: Reach = WHOLE,
+) -> Judged:
+    """Take a built subject through the stages behind `open_subject`, as far as `reach` says."""
     try:
         with subject.environment():
             recording = record(
@@ -51,18 +52,30 @@ def judge_target(spec: TargetSpec, settings: Settings, rules: list[LoadedRule]) 
             )
     except CaptureError as error:
         detail = "".join(traceback.format_exception(error))
-        hint = "pass another call with --call" if subject.how != "stated" else ""
-        return Judged(_failed(NotChecked(str(error), hint, detail), spec, settings, subject), [])
+        hint = "pass another call with --call" if not subject.real else ""
+        return Judged(failed(NotChecked(str(error), hint, detail), spec, settings, subject), [])
     bench = Bench.of(recording)
     if not bench.sites:
-        return Judged(_no_attention(subject, spec, settings), [])
+        return Judged(no_attention(subject, spec, settings), [])
     if not recording.faithful.ok:
         why = (
             f"the recording does not reproduce the module on other inputs: {recording.faithful.why}"
         )
         hint = "values are baked in: .item(), numpy or a custom kernel stands on the path"
-        return Judged(_failed(NotChecked(why, hint), spec, settings, subject), [])
-    measured = measure(subject, bench)
+        return Judged(failed(NotChecked(why, hint), spec, settings, subject), [])
+    return judge_bench(subject, bench, spec, settings, rules, reach)
+
+
+def judge_bench(
+    subject: Subject,
+    bench: Bench,
+    spec: TargetSpec,
+    settings: Settings,
+    rules: list[LoadedRule],
+    reach: Reach = WHOLE,
+) -> Judged:
+    """Take a recorded subject through the stages behind `record`, as far as `reach` says."""
+    measured = measure(subject, bench, reach)
     checked = cross_check(measured, settings, subject) if settings.crosscheck else []
     facts = judged_by_enclosing(with_half_losses(measured.facts, checked), subject, settings)
     facts = named_by_user(facts, subject)
@@ -94,13 +107,6 @@ def judge_target(spec: TargetSpec, settings: Settings, rules: list[LoadedRule]) 
         ),
         list(judgement.crashes),
     )
-
-
-def _located(spec: TargetSpec, settings: Settings) -> TargetSpec:
-    """Return `spec` with its path taken from where the run was started."""
-    if spec.path is None:
-        return spec
-    return dataclasses.replace(spec, path=str(Path(settings.cwd, spec.path)))
 
 
 AXES = ("MHA601", "MHA602")
@@ -214,6 +220,8 @@ def _report(
 def _how(subject: Subject) -> tuple[str, ...]:
     if subject.how == "stated":
         return ()
+    if subject.how == "live":
+        return (f"called with {subject.call}",)
     called = f"called with {subject.call}"
     if subject.how == "inferred":
         if subject.spec.build is not None or subject.build == subject.name:
@@ -230,7 +238,8 @@ def _how(subject: Subject) -> tuple[str, ...]:
     return (f"built as {subject.build}, {called} (as the file itself uses it)",)
 
 
-def _no_attention(subject: Subject, spec: TargetSpec, settings: Settings) -> TargetReport:
+def no_attention(subject: Subject, spec: TargetSpec, settings: Settings) -> TargetReport:
+    """Return the report of a target that runs and holds no attention."""
     status = Status.FAILED if spec.stated else Status.NO_ATTENTION
     return TargetReport(
         target=spec.text,
@@ -268,9 +277,10 @@ _RAISED = {
 """Rules whose fault makes the call fail."""
 
 
-def _failed(
+def failed(
     failure: NotChecked, spec: TargetSpec, settings: Settings, subject: Subject | None = None
 ) -> TargetReport:
+    """Return the report of a target that failed, with the finding where its error is one."""
     report = not_checked(failure, spec)
     path = relative_path(report.path, settings.cwd)
     findings: tuple[Finding, ...] = ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import dataclass
 
 EXPECTATIONS: tuple[str, ...] = (
@@ -21,6 +22,14 @@ EXPECTATIONS: tuple[str, ...] = (
     "no-output-projection",
 )
 """All values of ``expect``: a key that holds, or a key with its value."""
+
+
+def unknown_expectation(word: str) -> str:
+    """Return the error for a word that is no expectation."""
+    near = difflib.get_close_matches(word, EXPECTATIONS, n=2, cutoff=0.6)
+    if near:
+        return f"unknown expectation {word!r}; did you mean {' or '.join(near)}?"
+    return f"unknown expectation {word!r}; it is one of {', '.join(EXPECTATIONS)}"
 
 
 @dataclass(frozen=True, slots=True)

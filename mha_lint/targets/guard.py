@@ -11,6 +11,7 @@ import pickle
 import random
 import socket
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
@@ -59,6 +60,44 @@ def guarded() -> Iterator[_Sink]:
             stack.enter_context(_replaced(place, name, replacement))
         warnings.simplefilter("ignore")
         yield sink
+
+
+@contextlib.contextmanager
+def repeated() -> Iterator[None]:
+    """Run the block as a call that the running program has made before, and will not miss.
+
+    Only what the call changes is put back, and only what this thread prints is dropped: the
+    program's other threads go on.
+    """
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_kept_process_state())
+        stack.enter_context(_kept_torch_state())
+        for name in ("stdout", "stderr"):
+            stack.enter_context(_replaced(sys, name, _SilentHere(getattr(sys, name))))
+        stack.enter_context(_replaced(torch, "_check_with", _light_check(torch._check_with)))
+        warnings.simplefilter("ignore")
+        yield
+
+
+class _SilentHere(io.TextIOBase):
+    """A text stream that drops what one thread writes and passes on what the others do."""
+
+    def __init__(self, behind: Any) -> None:
+        super().__init__()
+        self._behind = behind
+        self._silent = threading.get_ident()
+
+    def write(self, text: str, /) -> int:
+        if threading.get_ident() == self._silent:
+            return len(text)
+        return int(self._behind.write(text))
+
+    def flush(self) -> None:
+        if threading.get_ident() != self._silent and self._behind is not None:
+            self._behind.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._behind, name)
 
 
 @contextlib.contextmanager

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import inspect
 import math
+import random
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -17,9 +19,10 @@ from torch.nn.parameter import is_lazy
 
 from mha_lint.model.source import Span
 from mha_lint.model.target import TargetSpec
-from mha_lint.targets.attribute_dict import AttributeDict
+from mha_lint.targets.attribute_dict import AnyKey, AttributeDict
 from mha_lint.targets.decouple import decoupled
 from mha_lint.targets.guard import deterministic_mode, set_deterministic_mode
+from mha_lint.targets.large import WithoutLarge, has_no_values
 from mha_lint.targets.load import Loaded
 from mha_lint.targets.resize import resized
 from mha_lint.targets.session import is_interrupt
@@ -55,15 +58,20 @@ class FileMaker(Maker):
     notes: tuple[str, ...] = ()
     extra: dict[str, Any] = field(default_factory=dict)
     """Names that expressions may use besides those of the module."""
+    mode: WithoutLarge | None = None
+    """Under which user code runs, for modules that are too large to be made."""
 
-    def environment(self) -> contextlib.AbstractContextManager[object]:
+    @contextlib.contextmanager
+    def environment(self) -> Iterator[None]:
         """Guard user code and make its modules importable."""
-        return self.loaded.environment()
+        with self.loaded.environment(), self.mode or contextlib.nullcontext():
+            yield
 
     def namespace(self) -> dict[str, Any]:
         """Return a scratch copy of the module's names, with torch, nn, F and math."""
         known: dict[str, Any] = {"torch": torch, "nn": nn, "F": nn.functional, "math": math}
         known |= {"SimpleNamespace": SimpleNamespace, "AttributeDict": AttributeDict}
+        known["AnyKey"] = AnyKey
         return {**known, **self.extra, **vars(self.loaded.module)}
 
     def make(self, recipe: Recipe) -> Subject:
@@ -85,14 +93,14 @@ class FileMaker(Maker):
 
     def _build(self, expression: str, namespace: dict[str, Any]) -> tuple[Any, tuple[str, ...]]:
         with _stage("build"):
-            torch.manual_seed(SEED)
+            _seed(SEED)
             with _visible_uninitialised_memory():
                 module = eval(_compiled(expression, "eval"), namespace)
             if isinstance(module, type):
                 raise ClassGivenError(f"{expression} is the class itself, not a module of it")
             if not callable(module):
                 raise TypeError(f"{expression} made a {type(module).__name__}, not a module")
-            return module, _in_eval_mode(module) if isinstance(module, nn.Module) else ()
+            return module, in_eval_mode(module) if isinstance(module, nn.Module) else ()
 
     def evaluate(self, recipe: Recipe, *, built: Any = None) -> Subject:
         """Build, make the arguments and call once, in the current environment.
@@ -108,7 +116,7 @@ class FileMaker(Maker):
         if built is None:
             module, filled = self._build(recipe.build, namespace)
         with _stage("arguments"):
-            torch.manual_seed(SEED + 1)
+            _seed(SEED + 1)
             namespace["__arguments"] = lambda *a, **k: (a, k)
             with torch.no_grad():
                 code = _compiled(f"__arguments({recipe.call})", "eval")
@@ -121,7 +129,7 @@ class FileMaker(Maker):
             module=module,
             args=args,
             kwargs=kwargs,
-            argument_names=names_of(args, kwargs, _parameters(module)),
+            argument_names=names_of(args, kwargs, parameters_of(module)),
             recipe=recipe,
             namespace=namespace,
             sizes=sizes_of(bound),
@@ -129,7 +137,8 @@ class FileMaker(Maker):
             notes=self.notes + filled,
             maker=self,
         )
-        run_once(subject)
+        with _first_call(module):
+            run_once(subject)
         skipped = dict.fromkeys(self.loaded.session.state.skipped)
         subject.notes += tuple(f"{name}(...) does nothing: it is not installed" for name in skipped)
         return subject
@@ -141,6 +150,27 @@ class FileMaker(Maker):
     def decoupled(self, subject: Subject) -> list[Decoupled]:
         """See `mha_lint.targets.decouple`."""
         return decoupled(self, subject)
+
+
+def _seed(seed: int) -> None:
+    """Make what user code draws repeatable, whichever library it draws it from."""
+    torch.manual_seed(seed)
+    random.seed(seed)
+    numpy_random: Any = sys.modules.get("numpy.random")  # not imported for this: it takes 5 ms
+    if numpy_random is not None:
+        numpy_random.seed(seed)
+
+
+@contextlib.contextmanager
+def _first_call(module: Any) -> Iterator[None]:
+    """Undo what a call keeps for the next one, where nothing was kept: keys that are made once."""
+    parts = list(module.modules()) if isinstance(module, nn.Module) else []
+    unset = [(part, [n for n, v in vars(part).items() if v is None]) for part in parts]
+    yield
+    for part, names in unset:
+        for name in names:
+            if isinstance(vars(part).get(name), torch.Tensor):
+                setattr(part, name, None)
 
 
 def run_once(subject: Subject) -> Any:
@@ -198,7 +228,7 @@ def _visible_uninitialised_memory() -> Iterator[None]:
         set_deterministic_mode(on, warn_only=warn)
 
 
-def _in_eval_mode(module: nn.Module) -> tuple[str, ...]:
+def in_eval_mode(module: nn.Module) -> tuple[str, ...]:
     """Put `module` into eval mode and give uninitialised parameters repeatable values."""
     module.eval()  # its result is not used: some classes override it and return None
     filled = []
@@ -221,12 +251,15 @@ def _in_eval_mode(module: nn.Module) -> tuple[str, ...]:
 
 def _is_unset(tensor: torch.Tensor) -> bool:
     """Tell whether `tensor` still holds the NaN that torch.empty was made to put there."""
-    if is_lazy(tensor) or not tensor.is_floating_point() or not tensor.numel():
+    if is_lazy(tensor) or has_no_values(tensor):
+        return False
+    if not tensor.is_floating_point() or not tensor.numel():
         return False
     return tensor.device.type == "cpu" and bool(tensor.isnan().any())
 
 
-def _parameters(module: Callable[..., Any]) -> list[str]:
+def parameters_of(module: Callable[..., Any]) -> list[str]:
+    """Return the names of the parameters that positional arguments of a call fill."""
     target = module.forward if isinstance(module, nn.Module) else module
     try:
         parameters = inspect.signature(target).parameters.values()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 STATM = Path("/proc/self/statm")
+MEMINFO = Path("/proc/meminfo")
 
 GROWTH = 2 << 30
 """Bytes that a guessed module and its call may take: a GPT-2 of default sizes takes 0.5e9."""
@@ -20,6 +21,15 @@ _WORDS = re.compile(r"can't allocate memory|could not create a (primitive|memory
 
 class MemoryLimitError(RuntimeError):
     """A guess would have taken more memory than one may."""
+
+
+def available() -> int:
+    """Return the bytes of memory that the machine has left; where it does not say, as many as a lot."""
+    try:
+        found = re.search(r"MemAvailable:\s+(\d+) kB", MEMINFO.read_text())
+    except OSError:
+        found = None
+    return int(found[1]) << 10 if found is not None else 1 << 40
 
 
 def refused(error: BaseException) -> bool:

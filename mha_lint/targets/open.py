@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import ast
+import contextlib
 import dataclasses
 import difflib
 import importlib
@@ -26,23 +26,27 @@ from mha_lint.targets.failures import (
     too_slow,
     with_trace,
 )
-from mha_lint.targets.imports import read_imports
 from mha_lint.targets.infer.chance import breaks_when_longer, fails_at_any_size
 from mha_lint.targets.infer.search import Outcome, Search
+from mha_lint.targets.large import WithoutLarge, is_large
 from mha_lint.targets.lively import livelier
 from mha_lint.targets.load import Loaded, load_file, load_module
 from mha_lint.targets.make import FileMaker, StageError
 from mha_lint.targets.masked import masked
+from mha_lint.targets.memory import MemoryLimitError, available, memory_limit, refused
+from mha_lint.targets.notebooks.versions import until
 from mha_lint.targets.scan import scan_source
 from mha_lint.targets.session import describe
-from mha_lint.targets.shrink import is_heavy, shrunk
-from mha_lint.targets.source import Source, SourceError, read_source
+from mha_lint.targets.shrink import is_heavy, is_larger, shrunk
+from mha_lint.targets.source import Source, SourceError, definition, read_source
 from mha_lint.targets.subject import How, Recipe, Subject
 from mha_lint.targets.symbolic import apart
 from mha_lint.targets.timelimit import TimeLimitError, time_limit
 from mha_lint.targets.usage import Usage, find_usages
 
 MOST_USAGES = 8
+MOST_REAL = 1 << 25
+"""Parameters of a module that is made smaller, above which it is measured on its sizes alone."""
 
 
 def open_subject(spec: TargetSpec, *, timeout: float) -> Subject | NotChecked:
@@ -59,7 +63,8 @@ def open_subject(spec: TargetSpec, *, timeout: float) -> Subject | NotChecked:
 
 def _open(spec: TargetSpec, timeout: float, deadline: float) -> Subject | NotChecked:
     if spec.path is not None:
-        loaded = load_file(spec.path, timeout=timeout, wanted=_names_in(spec))
+        version = (spec.qualname, spec.line) if spec.qualname and spec.line else None
+        loaded = load_file(spec.path, timeout=timeout, wanted=_names_in(spec), version=version)
     elif spec.module is not None:
         loaded = load_module(spec.module, timeout=timeout)
     else:
@@ -78,6 +83,16 @@ def _open(spec: TargetSpec, timeout: float, deadline: float) -> Subject | NotChe
         )
 
 
+def without_large(maker: FileMaker) -> FileMaker:
+    """Return `maker` with a mode in which large tensors take no memory."""
+    return dataclasses.replace(maker, mode=WithoutLarge())
+
+
+def is_without_large(subject: Subject) -> bool:
+    """Return whether the large weights of `subject` have no values."""
+    return isinstance(subject.module, nn.Module) and is_large(subject.module)
+
+
 @dataclasses.dataclass(slots=True)
 class _Opener:
     spec: TargetSpec
@@ -89,7 +104,7 @@ class _Opener:
     def open(self) -> Subject | NotChecked:
         """Return what runs, unless it does so only at the one length that was chosen for it."""
         found = self._opened()
-        if isinstance(found, NotChecked):
+        if isinstance(found, NotChecked) or is_without_large(found):
             return found
         error = breaks_when_longer(self.maker, found)
         if error is None:
@@ -127,6 +142,7 @@ class _Opener:
             return used
         for usage in [u for u in usages if u.call is None][:3]:
             if usage.build != name:
+                self._import_for(usage)
                 found = self._searched(made, name, build=usage.build, how="built")
                 if isinstance(found, Subject):
                     return found
@@ -169,7 +185,15 @@ class _Opener:
 
     def _stated(self, recipe: Recipe) -> Subject | NotChecked:
         try:
-            return self.maker.evaluate(recipe)
+            try:
+                with memory_limit(available() * 2 // 3):
+                    return self.maker.evaluate(recipe)
+            except StageError as failure:
+                if not refused(failure.error):
+                    raise
+                maker = without_large(self.maker)
+                with maker.mode or contextlib.nullcontext():
+                    return maker.evaluate(recipe)
         except StageError as failure:
             return not_made(self.maker, failure, recipe.build, recipe.call, certain=True)
 
@@ -181,7 +205,7 @@ class _Opener:
         broken: NotChecked | None = None
         for usage in usages[:MOST_USAGES]:
             assert usage.call is not None
-            self._import_for(usage, self.source)
+            self._import_for(usage)
             calls = dict.fromkeys((apart(usage.call), usage.call))
             for call in calls:
                 try:
@@ -197,11 +221,11 @@ class _Opener:
                 return shrunk(self.maker, subject) if is_heavy(subject) else subject
         return broken
 
-    def _import_for(self, usage: Usage, source: Source) -> None:
+    def _import_for(self, usage: Usage) -> None:
         """Import what the usage's own block imported: ``from types import SimpleNamespace``."""
         scope = self.maker.namespace()
-        names = read_imports(source.tree, source.path).names
-        for name in sorted(usage.free - scope.keys() & names.keys()):
+        names = dict(usage.imports)
+        for name in sorted(names.keys() - scope.keys()):
             package, _, attribute = names[name].rpartition(".")
             try:
                 if package:
@@ -226,7 +250,8 @@ class _Opener:
             search.factory = self._is_factory(name)
         outcome = search.run()
         if outcome.subject is None:
-            return self._not_found(outcome, name)
+            large = self._without_large(made, name, build, call, outcome)
+            return large if large is not None else self._not_found(outcome, name)
         subject = outcome.subject
         if how == "built":
             subject.recipe = dataclasses.replace(subject.recipe, how=how)
@@ -238,8 +263,38 @@ class _Opener:
             return shrunk(self.maker, subject)
         return subject
 
+    def _without_large(
+        self, made: Any, name: str, build: str | None, call: str | None, outcome: Outcome
+    ) -> Subject | None:
+        """Build what takes too much memory, or too long, on shapes alone: then smaller, if it can be."""
+        failure = outcome.failure
+        heavy = failure is not None and (
+            isinstance(failure.error, MemoryLimitError) or refused(failure.error)
+        )
+        if not heavy and not (failure is None and outcome.seconds):
+            return None
+        maker = without_large(self.maker)
+        search = Search(maker, made, name, self.deadline, build=build, call=call)
+        with maker.mode or contextlib.nullcontext():
+            found = search.run().subject
+        if found is None:
+            return None
+        small = found
+        if self.spec.build is None:
+            with memory_limit():
+                small = shrunk(self.maker, found)
+        if small is found or is_larger(small, MOST_REAL):
+            if not is_without_large(found):
+                return None  # what takes the memory are no weights
+            small = found
+            found.notes += ("too large to be made: measured on its sizes alone",)
+        return small
+
     def _is_factory(self, name: str) -> bool:
-        candidates = scan_source(self.source)
+        source, line = self.source, self.spec.line
+        if source.notebook is not None and line is not None:  # what uses it later does not count
+            source = dataclasses.replace(source, tree=until(source.tree, line))
+        candidates = scan_source(source)
         name = name.rpartition(".")[2]
         return not any(c.qualname == name and c.kind == "function" for c in candidates)
 
@@ -274,15 +329,14 @@ def _names_in(spec: TargetSpec) -> frozenset[str]:
 
 def _span(loaded: Loaded, spec: TargetSpec) -> Span:
     """Return the line of ``class X`` or ``def x``, else the first line of the file."""
-    found = _definition(loaded.source, spec.qualname) if spec.qualname else None
+    found = _definition(loaded.source, spec.qualname, spec.line) if spec.qualname else None
     return found or Span(str(Path(loaded.source.path).absolute()), 1, 1, 1, 1)
 
 
-def _definition(source: Source, qualname: str) -> Span | None:
-    name = qualname.rpartition(".")[2]
-    for node in ast.walk(source.tree):
-        if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name:
-            line = source.text.split("\n")[node.lineno - 1].rstrip()
-            path = str(Path(source.path).absolute())
-            return Span(path, node.lineno, node.col_offset + 1, node.lineno, len(line) + 1)
-    return None
+def _definition(source: Source, qualname: str, line: int | None = None) -> Span | None:
+    node = definition(source, qualname, line)
+    if node is None:
+        return None
+    text = source.text.split("\n")[node.lineno - 1].rstrip()
+    path = str(Path(source.path).absolute())
+    return Span(path, node.lineno, node.col_offset + 1, node.lineno, len(text) + 1)

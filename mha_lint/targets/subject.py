@@ -12,9 +12,9 @@ from torch import nn
 from mha_lint.model.source import Span
 from mha_lint.model.target import TargetSpec
 
-How = Literal["stated", "usage", "built", "inferred"]
-"""Where build and call come from: the user; the file's own use of the class; its own construction,
-called with inferred arguments; both inferred."""
+How = Literal["stated", "usage", "live", "built", "inferred"]
+"""Where build and call come from: the user; the file's own use of the class; a program that really
+makes the call; the file's own construction, called with inferred arguments; both inferred."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +83,11 @@ class Subject:
         """Return where build and call come from."""
         return self.recipe.how
 
+    @property
+    def real(self) -> bool:
+        """Return whether the call was written by somebody who knows the code."""
+        return self.recipe.how in ("stated", "usage", "live")
+
     def rebuilt(self) -> Subject:
         """Return the same subject made anew: same seed, own parameters and inputs."""
         return self._maker().make(self.recipe)
@@ -103,6 +108,11 @@ class Subject:
     def decoupled(self) -> list[Decoupled]:
         """Change integers that have equal values independently, and say what happens."""
         return self._maker().decoupled(self)
+
+    def enclosing(self) -> Iterator[Subject]:
+        """Yield the calls that this one was seen to be made in, the innermost first."""
+        if self.maker is not None:
+            yield from self.maker.enclosing()
 
     @contextlib.contextmanager
     def environment(self) -> Iterator[None]:
@@ -134,6 +144,10 @@ class Maker:
     def environment(self) -> contextlib.AbstractContextManager[object]:
         """See `Subject.environment`."""
         raise NotImplementedError
+
+    def enclosing(self) -> Iterator[Subject]:
+        """See `Subject.enclosing`."""
+        yield from ()
 
 
 def names_of(

@@ -23,7 +23,7 @@ def steady(text: str) -> str:
 
 
 def test_there_is_a_sample() -> None:
-    assert [command.partition(" ")[0] for command, _ in SHOWN] == ["check"]
+    assert [command.partition(" ")[0] for command, _ in SHOWN] == ["check", "check", "dims"]
 
 
 @pytest.mark.parametrize(("command", "shown"), SHOWN)
@@ -33,7 +33,7 @@ def test_the_sample_is_what_is_printed(
     monkeypatch.chdir(ROOT)
     done = process("-m", "mha_lint", *shlex.split(command))
     assert steady(done.stdout) == steady(shown)
-    assert done.returncode == 1
+    assert done.returncode == (0 if "no findings" in shown else 1)
 
 
 def test_every_word_of_the_contract_is_explained() -> None:

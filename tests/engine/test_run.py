@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from mha_lint.engine import check, inspect, run
-from mha_lint.engine import target as target_stage
+from mha_lint.engine import dispatch as target_stage
 from mha_lint.model.finding import Finding, Severity
 from mha_lint.model.report import NotChecked, RunReport, Status, TargetReport
 from mha_lint.model.settings import Settings

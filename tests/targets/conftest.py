@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,6 +17,7 @@ from mha_lint.targets.open import open_subject
 from mha_lint.targets.subject import Subject
 
 Write = Callable[..., Path]
+Book = Callable[..., Path]
 Open = Callable[..., Subject | NotChecked]
 
 HEAD = """
@@ -42,6 +45,30 @@ def write(tmp_path: Path) -> Write:
         return path
 
     return write_
+
+
+@pytest.fixture
+def book(tmp_path: Path) -> Book:
+    """Write a notebook below the test's own folder; a cell that begins with ``#md`` is text."""
+
+    def write_(*cells: str, name: str = "book.ipynb", **metadata: Any) -> Path:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(notebook(*cells, **metadata)), encoding="utf-8")
+        return path
+
+    return write_
+
+
+def notebook(*cells: str, **metadata: Any) -> dict[str, Any]:
+    """Return a notebook of these cells, as nbformat 4 writes it."""
+    made: list[dict[str, Any]] = []
+    for text in cells:
+        cell: dict[str, Any] = {"cell_type": "markdown", "metadata": {}, "source": text}
+        if not text.startswith("#md"):
+            cell |= {"cell_type": "code", "outputs": [], "execution_count": None}
+        made.append(cell)
+    return {"cells": made, "metadata": metadata, "nbformat": 4, "nbformat_minor": 4}
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mha_lint.engine.target import judge_target
+from mha_lint.engine.dispatch import judge_target
 from mha_lint.model.report import Status
 from mha_lint.model.settings import Settings
 from mha_lint.model.target import TargetSpec

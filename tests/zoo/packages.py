@@ -144,8 +144,12 @@ def row(name: str, records: list[Record]) -> str:
     analysed = status["checked"] + status["undecided"]
     findings = Counter(f["severity"] for each in records for f in each.get("findings", []))
     crashed = sum(bool(each.get("crashes")) for each in records)
-    numbers = [len(records), analysed, status["undecided"], status["no-attention"]]
-    numbers += [status["failed"] + status["no-report"], *(findings[s] for s in SEVERITIES), crashed]
+    without = sum(
+        each["status"] == "no-attention" or (each["reason"] or "").startswith("no attention was")
+        for each in records
+    )
+    numbers = [len(records), analysed, status["undecided"], without]
+    numbers += [len(records) - analysed - without, *(findings[s] for s in SEVERITIES), crashed]
     share = f"{analysed / max(len(records), 1):8.1%}"
     return f"{name:28}{share}" + "".join(f"{number:>8}" for number in numbers)
 

@@ -1,0 +1,149 @@
+"""A model whose call cannot be recorded as a whole: each kind of attention in it by itself."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+from mha_lint.capture import CaptureError, Recording, record
+from mha_lint.engine.large import joined
+from mha_lint.engine.target import Judged, judge_subject
+from mha_lint.facts.reach import UNFLIPPED
+from mha_lint.model.finding import Undecided
+from mha_lint.model.report import Status
+from mha_lint.model.settings import Settings
+from mha_lint.model.target import TargetSpec
+from mha_lint.rulebook.pack import LoadedRule
+from mha_lint.sites.parts import Part, parts_of
+from mha_lint.targets.live import Snapshot, live_subject, take
+from mha_lint.targets.make import StageError, run_once
+from mha_lint.targets.subject import Subject
+
+
+def judge_modules(
+    subject: Subject, spec: TargetSpec, settings: Settings, rules: list[LoadedRule]
+) -> Judged | None:
+    """Judge the first call of each distinct attention module of `subject`, with its real inputs.
+
+    None: the call shows no such module, or none of them could be judged.
+    """
+    module = subject.module
+    if not isinstance(module, nn.Module):
+        return None
+    parts = _parts(subject)
+    snapshots = _snapshots(subject, module, parts)
+    judged: list[tuple[Part, Judged]] = []
+    lost: list[str] = []
+    for part, snapshot in snapshots:
+        try:
+            inner = live_subject(snapshot, text=spec.text, expect=spec.expect)
+        except StageError as error:
+            lost.append(f"{part.class_name} ({part.path}): {error}")
+            continue
+        one = judge_subject(inner, spec, settings, rules, UNFLIPPED)
+        if one.report.sites:
+            judged.append((part, one))
+        elif one.report.reason != NO_SITE:
+            lost.append(f"{part.class_name} ({part.path}): {one.report.reason}")
+    if not judged:
+        return None
+    reports = [
+        dataclasses.replace(
+            one.report,
+            sites=tuple(
+                dataclasses.replace(
+                    s, repeated=len(part.alike), module=_within(part.path, s.module)
+                )
+                for s in one.report.sites
+            ),
+        )
+        for part, one in judged
+    ]
+    whole = dataclasses.replace(
+        joined(reports), class_name=subject.name, line=subject.span.line, notes=subject.notes
+    )
+    if lost:
+        more = tuple(Undecided("MHA001", None, f"not judged: {text}") for text in lost)
+        whole = dataclasses.replace(
+            whole, status=Status.UNDECIDED, undecided=(*whole.undecided, *more)
+        )
+    return Judged(whole, [c for _, one in judged for c in one.crashes])
+
+
+NO_SITE = "no attention was found in the recorded call"
+
+
+def _within(path: str, inner: str) -> str:
+    return f"{path}.{inner}" if path and inner else path or inner
+
+
+def length_of(subject: Subject) -> int:
+    """Return the number of operations in one call; 0 where it cannot be recorded."""
+    recording = _recorded(subject)
+    return 0 if recording is None else len(recording.graph.nodes)
+
+
+def _parts(subject: Subject) -> list[Part]:
+    """Return the parts of the call that may hold attention."""
+    recording = _recorded(subject)
+    return [] if recording is None else parts_of(recording)
+
+
+def _recorded(subject: Subject) -> Recording | None:
+    try:
+        with subject.environment():
+            return record(
+                subject.module,
+                subject.args,
+                subject.kwargs,
+                argument_names=subject.argument_names,
+                compare=False,
+            )
+    except CaptureError:
+        return None
+
+
+def _snapshots(
+    subject: Subject, module: nn.Module, parts: list[Part]
+) -> list[tuple[Part, Snapshot]]:
+    """Run the call once, and copy the first call of each part with what it was made in."""
+    by_path = {part.path: part for part in parts if part.path}
+    found: dict[str, Snapshot] = {}
+    modules = dict(module.named_modules())
+
+    def about_to_run(path: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if path not in found:
+            with torch.no_grad():
+                found[path] = take(modules[path], args, kwargs)
+
+    with contextlib.ExitStack() as stack:
+        for path in {p for one in by_path for p in (one, one.rpartition(".")[0]) if p}:
+            stack.enter_context(_listening(modules[path], path, about_to_run))
+        with contextlib.suppress(StageError), subject.environment():
+            run_once(subject)
+    pairs = []
+    for path, part in by_path.items():
+        if path in found:
+            outer = found.get(path.rpartition(".")[0])
+            enclosing = (outer,) if outer is not None else ()
+            pairs.append((part, dataclasses.replace(found[path], enclosing=enclosing)))
+    return pairs
+
+
+@contextlib.contextmanager
+def _listening(module: nn.Module, path: str, about_to_run: Any) -> Iterator[None]:
+    """Tell `about_to_run` of each call of `module`, before it is made."""
+
+    def hook(_module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        about_to_run(path, args, kwargs)
+
+    handle = module.register_forward_pre_hook(hook, with_kwargs=True)
+    try:
+        yield
+    finally:
+        handle.remove()

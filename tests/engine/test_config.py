@@ -1,0 +1,68 @@
+"""A config.json: a small copy of the model and its real sizes in one report."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mha_lint.engine import check
+from mha_lint.model.report import Status, TargetReport
+from mha_lint.model.settings import Settings
+from mha_lint.targets.resolve import parse_target
+
+LLAMA = {
+    "model_type": "llama",
+    "architectures": ["LlamaForCausalLM"],
+    "hidden_size": 4096,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "intermediate_size": 14336,
+    "vocab_size": 128256,
+}
+
+
+def judged(folder: Path, values: Any) -> TargetReport:
+    (folder / "config.json").write_text(json.dumps(values))
+    spec = parse_target("config.json", cwd=str(folder))
+    (report,) = check([spec], Settings(str(folder))).targets
+    return report
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> TargetReport:
+    return judged(tmp_path_factory.mktemp("llama"), LLAMA)
+
+
+def test_the_sites_have_the_sizes_of_the_model(llama: TargetReport) -> None:
+    (site,) = llama.sites
+    assert (site.d_model, site.num_heads, site.num_kv_heads, site.head_dim) == (4096, 32, 8, 128)
+    assert site.repeated == 32
+    assert (site.mask, site.output_projection) == ("causal", True)
+    assert site.scale_named == "1/sqrt(head_dim)"
+
+
+def test_the_copy_decides_what_takes_a_call(llama: TargetReport) -> None:
+    assert (llama.status, llama.findings, llama.undecided) == (Status.CHECKED, (), ())
+    assert [c.verdict for c in llama.crosscheck] == ["match"]
+    assert llama.class_name == "LlamaForCausalLM"
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        ({}, 'has no "model_type"'),
+        ({"model_type": "nobody"}, 'has no model type "nobody"'),
+        ({"model_type": "mine", "auto_map": {"AutoModel": "a.B"}}, "comes with its weights"),
+        ([1], "holds no JSON object"),
+    ],
+)
+def test_what_cannot_be_read_fails_with_the_reason(
+    tmp_path: Path, values: Any, reason: str
+) -> None:
+    report = judged(tmp_path, values)
+    assert report.status is Status.FAILED
+    assert report.reason is not None and reason in report.reason
