@@ -208,7 +208,7 @@ class ProjectFinder(importlib.abc.MetaPathFinder):
         if path is None:
             if fullname in sys.stdlib_module_names or fullname in PROTECTED:
                 return None
-            folders: Sequence[Path] = self.session.roots
+            folders: Sequence[Path] = self.session.roots_of(fullname)
         elif fullname.rpartition(".")[0] in self.session.modules:
             folders = [Path(entry) for entry in path]
         else:

@@ -108,7 +108,8 @@ def _try(
 ) -> Loaded | BaseException:
     error: BaseException | None = None
     for filter_all in (False, True):
-        session = Session(way.roots, filter_all=filter_all, wanted=wanted, **options)
+        own = way.name.partition(".")[0]
+        session = Session(way.roots, filter_all=filter_all, wanted=wanted, own=own, **options)
         left = deadline - time.monotonic()
         try:
             with guarded(), _user_modules(session), time_limit(left if filter_all else left / 2):
@@ -201,7 +202,7 @@ def _is_shadowed(name: str, session: Session) -> bool:
     if name not in session.owns:
         session.owns[name] = any(
             (root / f"{name}.py").is_file() or (root / name / "__init__.py").is_file()
-            for root in session.roots
+            for root in session.roots_of(name)
         )
     return session.owns[name]
 

@@ -13,13 +13,16 @@ import torch
 
 from mha_lint.targets.stubs import StubState
 
+INSTALLED = ("site-packages", "dist-packages")
+
 
 class Session:
     """What one attempt to load a target may do, and what it has done.
 
     ``roots``: folders to search for top-level modules. ``stub_missing``: replace packages that are
     not installed. ``tolerant``: go on when an import fails. ``filter_all``: run definitions only,
-    even of modules that look harmless. ``wanted``: names that the target needs of its file.
+    even of modules that look harmless. ``wanted``: names that the target needs of its file. ``own``:
+    the top-level name of the target's own package.
     """
 
     def __init__(
@@ -30,9 +33,11 @@ class Session:
         tolerant: bool = False,
         filter_all: bool = False,
         wanted: frozenset[str] = frozenset(),
+        own: str = "",
     ) -> None:
         """Begin with nothing loaded."""
         self.roots = tuple(roots)
+        self.own = own
         self.stub_missing = stub_missing
         self.tolerant = tolerant
         self.filter_all = filter_all
@@ -47,6 +52,15 @@ class Session:
         """Whether one of the roots holds a module of this name, where that was asked."""
         self.finders: list[Any] = []
         """The first goes before all other finders, the rest after them."""
+
+    def roots_of(self, name: str) -> tuple[Path, ...]:
+        """Return the folders in which a top-level module called `name` counts as the user's.
+
+        Where packages are installed, side by side, only the target's own one does.
+        """
+        if name == self.own:
+            return self.roots
+        return tuple(root for root in self.roots if root.name not in INSTALLED)
 
     def install(self) -> None:
         """Put the finders into ``sys.meta_path`` (the guard takes them out again)."""

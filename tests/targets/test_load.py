@@ -481,3 +481,25 @@ def test_installed_modules() -> None:
     assert missing.hint == (
         "no_such_package_here is neither installed nor below the working directory"
     )
+
+
+def test_of_what_is_installed_side_by_side_only_its_own_package_is_the_users(
+    tmp_path: Path,
+) -> None:
+    installed = tmp_path / "site-packages"
+    for name, text in (
+        ("mine_installed/__init__.py", ""),
+        ("mine_installed/parts.py", "PARTS = 2\n"),
+        (
+            "mine_installed/attention.py",
+            "import other_installed\nfrom mine_installed.parts import PARTS\n",
+        ),
+        ("other_installed/__init__.py", "WHOLE = 3\n"),
+    ):
+        (installed / name).parent.mkdir(parents=True, exist_ok=True)
+        (installed / name).write_text(text)
+    loaded = _load(installed / "mine_installed" / "attention.py")
+    assert loaded.module.PARTS == 2
+    assert loaded.module.other_installed.WHOLE == 3
+    assert "mine_installed.parts" in loaded.session.modules
+    assert "other_installed" not in loaded.session.modules
