@@ -61,9 +61,11 @@ class Contraction:
 
 
 def contraction_of(recording: Recording, node: Node) -> Contraction | None:
-    """Return `node` as a contraction of two tensors, or None when it is none."""
+    """Return `node` as a contraction of two real tensors, or None when it is none."""
     if node.op != "call_function" or not is_tensor(recording, node):
         return None
+    if recording.values[node].is_complex():
+        return None  # a product of spectra: what is softmaxed there are no scores of positions
     read = _READERS.get(op(node))
     found = read(recording, node) if read else None
     return found if found is not None and found.summed else None

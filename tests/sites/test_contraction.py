@@ -125,6 +125,7 @@ def test_the_parts_of_a_product(recorded: Record) -> None:
         lambda a, b: torch.einsum("bqd,bkd->bqkd", a, b),
         lambda a, b: (a + b).sum(-1),
         lambda a, b: torch.cat((a, b), 1),
+        lambda a, b: (torch.complex(a, a) @ torch.complex(b, b).mT).abs(),
         lambda a, b: torch.einsum("bii->bi", a[..., :5]) + b.sum(-1),
     ],
 )
