@@ -176,8 +176,8 @@ class _Search:
         value = self.recording.values.get(node)
         if not isinstance(value, Tensor) or value.dim() < 2 or node in self.data:
             return None
-        if "lowered" in node.meta or self._is_library(node):
-            return None
+        if "lowered" in node.meta or self._is_library(node) or value.shape[-1] == 1:
+            return None  # with a last axis of one it lies on the channels of positions, not on keys
         if pattern_of(self.bench, node).op == "placeholder":
             return None  # an argument as it came: see `unread`
         form = _built_form(value, given=self._from_whole_numbers(node))

@@ -221,6 +221,15 @@ def test_a_mask_made_from_lengths_and_returned(measured: Measure) -> None:
     assert found.made is not None and found.made.line == case.line(line)
 
 
+def test_a_mask_over_the_channels_of_positions_is_none_of_keys(measured: Measure) -> None:
+    line = "valid = (torch.arange(T) < lengths[:, None])[..., None]"
+    text = given(masked(line), "lengths").replace(
+        "return self.out_proj(merged)", "return self.out_proj(merged), valid"
+    )
+    case = measured(text=text, call="torch.randn(2, 5, 24), torch.tensor([5, 3])")
+    assert (2, 5, 1) not in [m.shape for m in ignored(case)]
+
+
 def test_a_triangle_that_is_not_passed_on(measured: Measure) -> None:
     (found,) = ignored(measured(text=masked("causal = torch.ones(T, T).tril().bool()")))
     assert (found.how, found.inputs) == ("built", ())
