@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 from mha_lint.engine.large import judge_large
-from mha_lint.engine.modules import judge_modules, length_of
+from mha_lint.engine.modules import judge_modules, recorded
 from mha_lint.engine.target import Judged, failed, judge_subject
 from mha_lint.facts.reach import UNFLIPPED
 from mha_lint.model.finding import Finding, Undecided
@@ -42,21 +42,22 @@ def judge_config(
     if isinstance(config, NotChecked):
         return Judged(failed(config, spec, settings), [])
     small: ShrunkConfig | None = None
-    copy: Judged | None = None
     try:
         small = shrunk(config)
-        copy = judge_copy(ConfigMaker(spec, config, small).first(), spec, settings, rules)
     except CannotShrinkError as error:
         reason = f"no smaller model of this config could be built and called: {error}"
         copy = Judged(failed(NotChecked(reason, "", _detail(error)), spec, settings), [])
+    else:
+        copy = judge_copy(ConfigMaker(spec, config, small).first(), spec, settings, rules)
+    mode = WithoutLarge()
     try:
-        mode = WithoutLarge()
         subject = whole(spec, config, small, mode)
+    except Exception as error:  # whatever the library raises where there are no values
+        reason = f"the model could not be made without weights: {type(error).__name__}: {error}"
+        full = Judged(failed(NotChecked(reason, "", _detail(error)), spec, settings), [])
+    else:
         judged = copy.report.status in JUDGED
         full = judge_large(subject, spec, settings, rules, mode, only_sizes=judged)
-    except Exception as error:  # whatever the library raises where there are no values
-        reason = f"the model could not be called without weights: {type(error).__name__}: {error}"
-        full = Judged(failed(NotChecked(reason, "", _detail(error)), spec, settings), [])
     return _together(copy, full)
 
 
@@ -64,8 +65,9 @@ def judge_copy(
     subject: Subject, spec: TargetSpec, settings: Settings, rules: list[LoadedRule]
 ) -> Judged:
     """Judge a small model as a whole; by its modules where it is too long, or cannot be recorded."""
-    if length_of(subject) > LONGEST:
-        by_modules = judge_modules(subject, spec, settings, rules)
+    recording = recorded(subject)
+    if recording is not None and len(recording.graph.nodes) > LONGEST:
+        by_modules = judge_modules(subject, spec, settings, rules, recording)
         if by_modules is not None:
             report = by_modules.report
             notes = (*report.notes, "too long to be judged as a whole: its modules were")
@@ -73,7 +75,7 @@ def judge_copy(
     whole = judge_subject(subject, spec, settings, rules, UNFLIPPED)
     if whole.report.status in JUDGED:
         return whole
-    return judge_modules(subject, spec, settings, rules) or whole
+    return judge_modules(subject, spec, settings, rules, recording) or whole
 
 
 def _detail(error: BaseException) -> str:
@@ -146,6 +148,7 @@ def _sized(one: TargetReport, two: TargetReport) -> TargetReport:
     sites: list[SiteReport] = []
     crosscheck: list[CrossCheck] = []
     names: dict[str, str] = {}
+    small: list[str] = []
     for site in one.sites:
         own = [c for c in one.crosscheck if c.site == site.id]
         for place, found in enumerate(wholes.pop(_key(site), [])):
@@ -166,12 +169,17 @@ def _sized(one: TargetReport, two: TargetReport) -> TargetReport:
                 )
             )
         if site.id not in names.values():
+            small.append(site.id)
             sites.append(site)
             crosscheck += own
     sized = tuple(_moved(f, names) for f in two.findings if f.code in SIZED)
     told = {(f.code, f.span) for f in sized}
+    notes = one.notes
+    if small:
+        notes += (f"the sizes are those of the small copy: {', '.join(small)}",)
     return dataclasses.replace(
         one,
+        notes=notes,
         sites=tuple(sites),
         findings=(*sized, *(f for f in one.findings if (f.code, f.span) not in told)),
         crosscheck=tuple(crosscheck),

@@ -30,9 +30,9 @@ from mha_lint.sites.cut import NARROW, cut
 from mha_lint.sites.parts import Part, enlarged, parts_of
 from mha_lint.targets.live.snapshot import place_of
 from mha_lint.targets.live.subject import numbers_of
-from mha_lint.targets.make import StageError
+from mha_lint.targets.make import MadeOnce
 from mha_lint.targets.sizes import sizes_of, stated_of
-from mha_lint.targets.subject import Maker, Recipe, Subject
+from mha_lint.targets.subject import Recipe, Subject
 
 MOST_LEVELS = 2
 """Modules around an attention in which W_O is looked for."""
@@ -133,23 +133,6 @@ class _Parts:
         return own
 
 
-@dataclass(frozen=True, slots=True)
-class PartMaker(Maker):
-    """What cannot be made again: a part of a model without weights."""
-
-    def make(self, recipe: Recipe) -> Subject:
-        """Refuse.
-
-        Raises:
-            StageError: always.
-        """
-        raise StageError("build", RuntimeError(UNCALLABLE))
-
-    def resized(self, subject: Subject) -> Iterator[Subject]:
-        """Yield nothing."""
-        yield from ()
-
-
 def _subject_of(part: Part, whole: Subject, small: Recording) -> Subject:
     """Return the module of `part` as a subject of its own."""
     module = whole.module
@@ -169,7 +152,7 @@ def _subject_of(part: Part, whole: Subject, small: Recording) -> Subject:
         namespace={},
         sizes=sizes_of(named),
         stated=stated_of(named),
-        maker=PartMaker(),
+        maker=MadeOnce(UNCALLABLE),
     )
 
 

@@ -26,16 +26,21 @@ from mha_lint.targets.subject import Subject
 
 
 def judge_modules(
-    subject: Subject, spec: TargetSpec, settings: Settings, rules: list[LoadedRule]
+    subject: Subject,
+    spec: TargetSpec,
+    settings: Settings,
+    rules: list[LoadedRule],
+    recording: Recording | None,
 ) -> Judged | None:
     """Judge the first call of each distinct attention module of `subject`, with its real inputs.
 
-    None: the call shows no such module, or none of them could be judged.
+    `recording` is that of the whole call, which tells the modules. None: it shows none, or none of
+    them could be judged.
     """
     module = subject.module
     if not isinstance(module, nn.Module):
         return None
-    parts = _parts(subject)
+    parts = [] if recording is None else parts_of(recording)
     snapshots = _snapshots(subject, module, parts)
     judged: list[tuple[Part, Judged]] = []
     lost: list[str] = []
@@ -82,19 +87,8 @@ def _within(path: str, inner: str) -> str:
     return f"{path}.{inner}" if path and inner else path or inner
 
 
-def length_of(subject: Subject) -> int:
-    """Return the number of operations in one call; 0 where it cannot be recorded."""
-    recording = _recorded(subject)
-    return 0 if recording is None else len(recording.graph.nodes)
-
-
-def _parts(subject: Subject) -> list[Part]:
-    """Return the parts of the call that may hold attention."""
-    recording = _recorded(subject)
-    return [] if recording is None else parts_of(recording)
-
-
-def _recorded(subject: Subject) -> Recording | None:
+def recorded(subject: Subject) -> Recording | None:
+    """Return one call of `subject`, which need not hold on other inputs; None where it cannot be had."""
     try:
         with subject.environment():
             return record(

@@ -21,7 +21,7 @@ from mha_lint.model.source import Span
 from mha_lint.model.target import TargetSpec
 from mha_lint.targets.attribute_dict import AnyKey, AttributeDict
 from mha_lint.targets.decouple import decoupled
-from mha_lint.targets.guard import deterministic_mode, set_deterministic_mode
+from mha_lint.targets.guard import deterministic_mode, guarded, set_deterministic_mode
 from mha_lint.targets.large import WithoutLarge, has_no_values
 from mha_lint.targets.load import Loaded
 from mha_lint.targets.resize import resized
@@ -171,6 +171,29 @@ def _first_call(module: Any) -> Iterator[None]:
         for name in names:
             if isinstance(vars(part).get(name), torch.Tensor):
                 setattr(part, name, None)
+
+
+@dataclass(frozen=True, slots=True)
+class MadeOnce(Maker):
+    """What cannot be made again, for the reason ``why``."""
+
+    why: str
+
+    def make(self, recipe: Recipe) -> Subject:
+        """Refuse.
+
+        Raises:
+            StageError: always.
+        """
+        raise StageError("build", RuntimeError(self.why))
+
+    def resized(self, subject: Subject) -> Iterator[Subject]:
+        """Yield nothing."""
+        yield from ()
+
+    def environment(self) -> contextlib.AbstractContextManager[object]:
+        """Run its code guarded."""
+        return guarded()
 
 
 def run_once(subject: Subject) -> Any:

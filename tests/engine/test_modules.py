@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import linecache
 import math
 from pathlib import Path
@@ -11,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from mha_lint.engine.modules import judge_modules
+from mha_lint.engine.modules import judge_modules, recorded
 from mha_lint.engine.target import judge_subject
 from mha_lint.model.report import Status
 from mha_lint.model.settings import Settings
@@ -73,7 +72,8 @@ def test_as_a_whole_it_is_not_judged() -> None:
 
 
 def test_its_layers_are_judged_once_with_the_projection_around_them() -> None:
-    judged = judge_modules(subject_of([6.0, 6.0, 6.0]), SPEC, SETTINGS, load_pack(builtin_pack()))
+    subject = subject_of([6.0, 6.0, 6.0])
+    judged = judge_modules(subject, SPEC, SETTINGS, load_pack(builtin_pack()), recorded(subject))
     assert judged is not None
     report = judged.report
     assert (report.status, report.findings, report.class_name) == (Status.CHECKED, (), "Routed")
@@ -83,7 +83,8 @@ def test_its_layers_are_judged_once_with_the_projection_around_them() -> None:
 
 
 def test_a_fault_of_one_layer_is_told_at_its_line() -> None:
-    judged = judge_modules(subject_of([6.0, 24.0]), SPEC, SETTINGS, load_pack(builtin_pack()))
+    subject = subject_of([6.0, 24.0])
+    judged = judge_modules(subject, SPEC, SETTINGS, load_pack(builtin_pack()), recorded(subject))
     assert judged is not None
     (finding,) = judged.report.findings
     assert finding.code == "MHA202"
@@ -93,5 +94,5 @@ def test_a_fault_of_one_layer_is_told_at_its_line() -> None:
 
 @pytest.mark.parametrize("module", [nn.Linear(4, 4), nn.Sequential(nn.Linear(4, 4))])
 def test_without_attention_there_is_nothing_to_judge(module: nn.Module) -> None:
-    subject = dataclasses.replace(live_subject(take(module, (torch.randn(2, 4),), {})))
-    assert judge_modules(subject, SPEC, SETTINGS, []) is None
+    subject = live_subject(take(module, (torch.randn(2, 4),), {}))
+    assert judge_modules(subject, SPEC, SETTINGS, [], recorded(subject)) is None

@@ -27,8 +27,7 @@ class Snapshot:
     """What was called, its arguments before the call, and where.
 
     ``where``: the place of the call as the user would look for it, "train.py:34". ``enclosing``:
-    calls that this one was made in, the innermost first. ``build``: the expression that makes the
-    module, where it is known; else its name. ``count``: modules of the same class that are called
+    calls that this one was made in, the innermost first. ``count``: modules of the same class that are called
     alike (the layers of a model), this one included. ``autocast``: the devices that ran it in a type
     of their own, with that type. ``defaults``: type and device of new tensors.
     """

@@ -182,20 +182,21 @@ def _is_configuration(value: Any) -> bool:
 def shown_call(snapshot: Snapshot) -> str:
     """Return the arguments in words: ``x=(2, 10, 64), mask=None``."""
     values = (*snapshot.args, *snapshot.kwargs.values())
-    shown = [
-        f"{name}={_shown(value)}"
+    words = [
+        f"{name}={shown(value)}"
         for name, value in zip(snapshot.argument_names, values, strict=True)
         if value is not None
     ]
-    more = len(shown) - MOST_SHOWN
-    return ", ".join(shown[:MOST_SHOWN]) + (f" and {more} more" if more > 0 else "")
+    more = len(words) - MOST_SHOWN
+    return ", ".join(words[:MOST_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """Return an argument in words: the sizes of a tensor, a number as it is."""
     if isinstance(value, torch.Tensor):
         return str(tuple(value.shape))
     if isinstance(value, bool | int | float | str):
         return repr(value)
     if isinstance(value, list | tuple) and len(value) <= 3:
-        return f"({', '.join(_shown(v) for v in value)})"
+        return f"({', '.join(shown(v) for v in value)})"
     return type(value).__name__

@@ -14,12 +14,15 @@ from mha_lint.model.target import TargetSpec
 from mha_lint.targets.guard import guarded
 from mha_lint.targets.large import WithoutLarge
 from mha_lint.targets.live.snapshot import place_of
-from mha_lint.targets.make import StageError, fresh, parameters_of
+from mha_lint.targets.live.subject import shown
+from mha_lint.targets.make import MadeOnce, StageError, fresh, parameters_of
 from mha_lint.targets.pretrained.building import build
 from mha_lint.targets.pretrained.calling import inputs_of
 from mha_lint.targets.pretrained.shrinking import CannotShrinkError, ShrunkConfig, shrunk
 from mha_lint.targets.sizes import sizes_of, stated_of
 from mha_lint.targets.subject import Decoupled, Maker, Recipe, Subject, names_of
+
+TOO_LARGE = "the model is too large to be made again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +36,7 @@ class ConfigMaker(Maker):
 
     def recipe(self) -> Recipe:
         """Return build and call in words."""
-        given = ", ".join(f"{n}={_shown(v)}" for n, v in self.small.kwargs.items())
+        given = ", ".join(f"{n}={shown(v)}" for n, v in self.small.kwargs.items())
         return Recipe(type(self.small.model).__name__, given, "stated")
 
     def make(self, recipe: Recipe) -> Subject:
@@ -127,33 +130,6 @@ def whole(spec: TargetSpec, config: Any, small: ShrunkConfig | None, mode: Witho
         with guarded(), mode:
             args, kwargs = inputs_of(model, config)
     own = ShrunkConfig(config, (), model, args, kwargs)
-    return _subject(spec, model, own, Recipe(type(model).__name__, "", "stated"), _WholeMaker())
-
-
-@dataclass(frozen=True, slots=True)
-class _WholeMaker(Maker):
-    """The model at its own size is made once."""
-
-    def make(self, recipe: Recipe) -> Subject:
-        """Refuse.
-
-        Raises:
-            StageError: always.
-        """
-        raise StageError("build", RuntimeError("the model is too large to be made again"))
-
-    def resized(self, subject: Subject) -> Iterator[Subject]:
-        """Yield nothing."""
-        yield from ()
-
-    @contextlib.contextmanager
-    def environment(self) -> Iterator[None]:
-        """Run the library's code guarded."""
-        with guarded():
-            yield
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, torch.Tensor):
-        return str(tuple(value.shape))
-    return repr(value) if isinstance(value, bool | int | float | str) else type(value).__name__
+    return _subject(
+        spec, model, own, Recipe(type(model).__name__, "", "stated"), MadeOnce(TOO_LARGE)
+    )
