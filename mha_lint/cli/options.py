@@ -98,7 +98,7 @@ def which_rules(command: F) -> F:
         click.option(
             "--fail-on",
             type=levels,
-            help="The lowest level that makes the exit code 1. [default: warning]",
+            help="The lowest level that makes the exit code 1. [default: warning; of run: none]",
         ),
         click.option(
             "--exit-zero", is_flag=True, default=None, help="Exit 0 even if there are findings."
