@@ -39,7 +39,7 @@ def _numbers(bound: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 def _attributes(value: Any, depth: int = 2) -> Iterator[tuple[str, Any]]:
     own: dict[str, Any] = {}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        own = {f.name: getattr(value, f.name, None) for f in dataclasses.fields(value)}
+        own = {f.name: _field(value, f.name) for f in dataclasses.fields(value)}
     elif hasattr(value, "__dict__"):
         defaults = {k: v for k, v in vars(type(value)).items() if isinstance(v, int | float)}
         own = {**defaults, **vars(value)}
@@ -50,6 +50,14 @@ def _attributes(value: Any, depth: int = 2) -> Iterator[tuple[str, Any]]:
             yield name, item
         elif depth > 1 and hasattr(item, "__dict__") and not callable(item):
             yield from _attributes(item, depth - 1)
+
+
+def _field(value: Any, name: str) -> Any:
+    """Return a field of a dataclass; None where reading it raises, as of what each layer has its own."""
+    try:
+        return getattr(value, name, None)
+    except Exception:  # whatever the user's own attribute access raises
+        return None
 
 
 def bound_arguments(recipe: Recipe, namespace: dict[str, Any]) -> dict[str, Any]:
