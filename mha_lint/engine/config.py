@@ -16,7 +16,7 @@ from mha_lint.engine.large import judge_large
 from mha_lint.engine.modules import judge_modules, recorded
 from mha_lint.engine.target import Judged, failed, judge_subject
 from mha_lint.facts.reach import UNFLIPPED
-from mha_lint.model.finding import Finding, Undecided
+from mha_lint.model.finding import Finding, Severity, Undecided
 from mha_lint.model.report import CrossCheck, NotChecked, SiteReport, Status, TargetReport
 from mha_lint.model.settings import Settings
 from mha_lint.model.target import TargetSpec
@@ -28,6 +28,9 @@ from mha_lint.targets.subject import Subject
 
 SIZED = ("MHA202", "MHA203")
 """Rules whose verdict may be another one at the sizes of the whole model."""
+INITIAL = "MHA201"
+"""The rule that looks at the initial weights: those of a published model are other ones."""
+UNREAD = ", unless the published weights, which were not read, hold it"
 LONGEST = 800
 """Operations of one call above which a model is judged by its modules."""
 JUDGED = (Status.CHECKED, Status.UNDECIDED)
@@ -65,6 +68,22 @@ def judge_copy(
     subject: Subject, spec: TargetSpec, settings: Settings, rules: list[LoadedRule]
 ) -> Judged:
     """Judge a small model as a whole; by its modules where it is too long, or cannot be recorded."""
+    judged = _judge_copy(subject, spec, settings, rules)
+    findings = tuple(map(_unread, judged.report.findings))
+    return Judged(dataclasses.replace(judged.report, findings=findings), judged.crashes)
+
+
+def _unread(finding: Finding) -> Finding:
+    """Return what is told of a model whose published weights may have been drawn in another way."""
+    if finding.code != INITIAL or finding.severity is not Severity.ERROR:
+        return finding
+    message = f"{finding.message}{UNREAD}"
+    return dataclasses.replace(finding, severity=Severity.WARNING, message=message)
+
+
+def _judge_copy(
+    subject: Subject, spec: TargetSpec, settings: Settings, rules: list[LoadedRule]
+) -> Judged:
     recording = recorded(subject)
     if recording is not None and len(recording.graph.nodes) > LONGEST:
         by_modules = judge_modules(subject, spec, settings, rules, recording)

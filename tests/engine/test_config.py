@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from mha_lint.engine import check
+from mha_lint.model.finding import Severity
 from mha_lint.model.report import Status, TargetReport
 from mha_lint.model.settings import Settings
 from mha_lint.targets.resolve import parse_target
@@ -49,6 +50,14 @@ def test_the_copy_decides_what_takes_a_call(llama: TargetReport) -> None:
     assert (llama.status, llama.findings, llama.undecided) == (Status.CHECKED, (), ())
     assert [c.verdict for c in llama.crosscheck] == ["match"]
     assert llama.class_name == "LlamaForCausalLM"
+
+
+def test_a_scale_that_published_weights_may_hold_is_a_warning(tmp_path: Path) -> None:
+    values = {"model_type": "gpt_neo", "num_layers": 2, "attention_types": [[["global"], 2]]}
+    report = judged(tmp_path, values | {"hidden_size": 64, "num_heads": 4, "vocab_size": 90})
+    (finding,) = report.findings
+    assert (finding.code, finding.severity) == ("MHA201", Severity.WARNING)
+    assert finding.message.endswith("unless the published weights, which were not read, hold it")
 
 
 @pytest.mark.parametrize(
