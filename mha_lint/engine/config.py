@@ -10,9 +10,14 @@ import dataclasses
 import re
 import traceback
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from mha_lint.engine.large import judge_large
+import torch
+from torch import nn
+
+from mha_lint.capture import Recording
+from mha_lint.engine.large import judge_few, judge_large
+from mha_lint.engine.layers import Layers
 from mha_lint.engine.modules import judge_modules, recorded
 from mha_lint.engine.target import Judged, failed, judge_subject
 from mha_lint.facts.reach import UNFLIPPED
@@ -21,8 +26,11 @@ from mha_lint.model.report import CrossCheck, NotChecked, SiteReport, Status, Ta
 from mha_lint.model.settings import Settings
 from mha_lint.model.target import TargetSpec
 from mha_lint.rulebook.pack import LoadedRule
+from mha_lint.sites.parts import parts_of
 from mha_lint.targets.large import WithoutLarge
 from mha_lint.targets.pretrained import CannotShrinkError, ShrunkConfig, read_config, shrunk
+from mha_lint.targets.pretrained.fewer import with_fewer_layers
+from mha_lint.targets.pretrained.larger import with_larger_pictures
 from mha_lint.targets.pretrained.subject import ConfigMaker, whole
 from mha_lint.targets.subject import Subject
 
@@ -33,6 +41,8 @@ INITIAL = "MHA201"
 UNREAD = ", unless the published weights, which were not read, hold it"
 LONGEST = 800
 """Operations of one call above which a model is judged by its modules."""
+LARGEST = 1 << 24
+"""Numbers that one call computes, or that its parameters hold, above which it is judged so too."""
 JUDGED = (Status.CHECKED, Status.UNDECIDED)
 
 
@@ -52,16 +62,51 @@ def judge_config(
         copy = Judged(failed(NotChecked(reason, "", _detail(error)), spec, settings), [])
     else:
         copy = judge_copy(ConfigMaker(spec, config, small).first(), spec, settings, rules)
-    mode = WithoutLarge()
-    try:
-        subject = whole(spec, config, small, mode)
-    except Exception as error:  # whatever the library raises where there are no values
-        reason = f"the model could not be made without weights: {type(error).__name__}: {error}"
-        full = Judged(failed(NotChecked(reason, "", _detail(error)), spec, settings), [])
-    else:
-        judged = copy.report.status in JUDGED
-        full = judge_large(subject, spec, settings, rules, mode, only_sizes=judged)
+    full = _judge_whole(config, small, spec, settings, rules, copy.report.status in JUDGED)
     return _together(copy, full)
+
+
+def _judge_whole(
+    config: Any,
+    small: ShrunkConfig | None,
+    spec: TargetSpec,
+    settings: Settings,
+    rules: list[LoadedRule],
+    only_sizes: bool,
+) -> Judged:
+    """Judge the model at its own size, called as the small one, else with inputs of its own size."""
+    mode = WithoutLarge()
+    results: list[Judged] = []
+    for called in (small, None) if small is not None else (None,):
+        try:
+            subject = whole(spec, config, called, mode)
+        except Exception as error:  # whatever the library raises where there are no values
+            reason = f"the model could not be made without weights: {type(error).__name__}: {error}"
+            detail = _detail(error)
+            results.append(Judged(failed(NotChecked(reason, "", detail), spec, settings), []))
+            continue
+        few = _few(subject, config, called, mode)
+        found = few and judge_few(*few, spec, settings, rules, mode, only_sizes=only_sizes)
+        judged = found or judge_large(subject, spec, settings, rules, mode, only_sizes=only_sizes)
+        if judged.report.status in JUDGED:
+            return judged
+        results.append(judged)
+    return results[0]
+
+
+def _few(
+    subject: Subject, config: Any, small: ShrunkConfig | None, mode: WithoutLarge
+) -> tuple[Subject, Layers] | None:
+    """Return the model at its own size with some layers of each kind, and how these are repeated."""
+    try:
+        fewer = with_fewer_layers(config)
+        few = None if fewer is None else whole(subject.spec, fewer, small, mode)
+    except Exception:  # whatever the library raises: the layers depend on one another
+        return None
+    if few is None or not isinstance(few.module, nn.Module):
+        return None
+    assert isinstance(subject.module, nn.Module)
+    return few, Layers(subject.module, few.module)
 
 
 def judge_copy(
@@ -85,16 +130,36 @@ def _judge_copy(
     subject: Subject, spec: TargetSpec, settings: Settings, rules: list[LoadedRule]
 ) -> Judged:
     recording = recorded(subject)
-    if recording is not None and len(recording.graph.nodes) > LONGEST:
+    if recording is not None and _is_much(recording):
         by_modules = judge_modules(subject, spec, settings, rules, recording)
         if by_modules is not None:
             report = by_modules.report
-            notes = (*report.notes, "too long to be judged as a whole: its modules were")
+            notes = (*report.notes, "too much to be judged as a whole: its modules were")
             return Judged(dataclasses.replace(report, notes=notes), by_modules.crashes)
     whole = judge_subject(subject, spec, settings, rules, UNFLIPPED)
     if whole.report.status in JUDGED:
         return whole
-    return judge_modules(subject, spec, settings, rules, recording) or whole
+    by_modules = judge_modules(subject, spec, settings, rules, recording)
+    if by_modules is not None:
+        return by_modules
+    if recording is not None and parts_of(recording):
+        # Each may have had one position to attend to: nothing can be told of that.
+        for larger in with_larger_pictures(subject):
+            found = judge_modules(larger, spec, settings, rules, recorded(larger))
+            if found is not None:
+                return found
+    return whole
+
+
+def _is_much(recording: Recording) -> bool:
+    """Return whether the many runs of one recorded call would take too long, or too much memory."""
+    if len(recording.graph.nodes) > LONGEST:
+        return True
+    held = {True: 0, False: 0}
+    for node, value in recording.values.items():
+        if isinstance(value, torch.Tensor):
+            held["parameter" in node.meta] += value.numel()
+    return max(held.values()) > LARGEST
 
 
 def _detail(error: BaseException) -> str:

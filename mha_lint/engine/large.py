@@ -11,12 +11,14 @@ import contextlib
 import dataclasses
 import traceback
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import nn
 
 from mha_lint.capture import CaptureError, Recording, record
+from mha_lint.engine.apart import told_once
+from mha_lint.engine.layers import Layers, in_order
 from mha_lint.engine.target import Judged, failed, judge_bench, no_attention
 from mha_lint.facts.bench import Bench
 from mha_lint.facts.output import output_path
@@ -52,9 +54,69 @@ def judge_large(
 
     With `only_sizes`, what is the same at all sizes is left to a small copy of the model.
     """
+    recording = _recorded(subject, mode)
+    if isinstance(recording, NotChecked):
+        return Judged(failed(recording, spec, settings, subject), [])
+    works = _Parts(subject, recording, spec, settings, rules, only_sizes)
+    return works.together(
+        [_placed(works.judged(one), one.part.path, one.part.alike) for one in works.held()]
+    )
+
+
+def judge_few(
+    subject: Subject,
+    layers: Layers,
+    spec: TargetSpec,
+    settings: Settings,
+    rules: list[LoadedRule],
+    mode: contextlib.AbstractContextManager[object],
+    *,
+    only_sizes: bool,
+) -> Judged | None:
+    """Judge as `judge_large` a model of which `subject` has some layers of each kind.
+
+    None: it does not tell of all layers.
+    """
+    recording = _recorded(subject, mode)
+    if isinstance(recording, NotChecked):
+        return None
+    works = _Parts(subject, recording, spec, settings, rules, only_sizes)
+    entries: list[tuple[Part, set[str], Judged]] = []
+    for one in works.held():
+        paths = layers.alike(one.part.alike)
+        if paths is None:
+            return None
+        entries.append((one.part, paths, works.judged(one)))
+    placed: list[Judged] = []
+    taken: set[str] = set()
+    for index, (part, paths, found) in enumerate(entries):
+        shared: set[str] = set()
+        for _, others, other in entries[index + 1 :]:
+            if paths & others and _told(found.report) != _told(other.report):
+                return None  # which layer is of which kind is not clear
+            shared |= others
+        own = in_order(paths - taken)
+        if shared & set(own):
+            own = own[: len(part.alike)]
+        if not own:
+            return None
+        taken |= set(own)
+        placed.append(_placed(found, part.path, own))
+    return works.together(placed) if placed else None
+
+
+def _told(report: TargetReport) -> tuple[object, ...]:
+    """Return what a report tells but for where it is."""
+    sites = [dataclasses.replace(s, id="", module="", repeated=1) for s in report.sites]
+    return sites, [(f.code, f.span, f.message) for f in report.findings]
+
+
+def _recorded(
+    subject: Subject, mode: contextlib.AbstractContextManager[object]
+) -> Recording | NotChecked:
     try:
         with subject.environment(), mode:
-            recording = record(
+            return record(
                 subject.module,
                 subject.args,
                 subject.kwargs,
@@ -65,24 +127,16 @@ def judge_large(
     except CaptureError as error:
         detail = "".join(traceback.format_exception(error))
         reason = f"the call needs values that a model without weights does not have: {error}"
-        return Judged(failed(NotChecked(reason, "", detail), spec, settings, subject), [])
-    failures: list[Part] = []
-    works = _Parts(subject, recording, spec, settings, rules, only_sizes, failures)
-    judged = list(works.judged())
-    reports = [j.report for j in judged if j.report.sites]
-    named = ", ".join(sorted({f"{p.class_name} ({p.path})" for p in failures}))
-    lost = f"not measured, since it could not be run apart from the rest of the model: {named}"
-    if failures and not reports:
-        return Judged(failed(NotChecked(lost), spec, settings, subject), [])
-    if not reports:
-        return Judged(no_attention(subject, spec, settings), [c for j in judged for c in j.crashes])
-    notes = (f"measured on parts with {NARROW} channels of the model each", *subject.notes)
-    report = dataclasses.replace(joined(reports), notes=notes, line=subject.span.line)
-    if failures:
-        undecided = (*report.undecided, Undecided("MHA001", None, lost))
-        report = dataclasses.replace(report, status=Status.UNDECIDED, undecided=undecided)
-    crashes: list[Crash] = [c for j in judged for c in j.crashes]
-    return Judged(report, crashes)
+        return NotChecked(reason, "", detail)
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A part that holds attention, by itself and with what its W_O needs around it."""
+
+    part: Part
+    small: Recording
+    bench: Bench
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,25 +147,48 @@ class _Parts:
     settings: Settings
     rules: list[LoadedRule]
     only_sizes: bool
-    failures: list[Part]
+    failures: list[Part] = field(default_factory=list)
 
-    def judged(self) -> Iterator[Judged]:
-        """Yield what is found in each distinct part that holds attention."""
+    def held(self) -> Iterator[_Held]:
+        """Yield each distinct part that holds attention."""
         for part in parts_of(self.recording):
             small = cut(self.recording, part)
             if small is None:
                 self.failures.append(part)
                 continue
             bench = Bench.of(small)
-            if not bench.sites:
-                continue
-            inner = _subject_of(part, self.whole, small)
-            outer = small if self.only_sizes else self._with_projection(part, bench)
-            if outer is not small:
-                bench = Bench.of(outer)
-            reach = Reach(uncallable=UNCALLABLE, only_sizes=self.only_sizes)
-            found = judge_bench(inner, bench, self.spec, self.settings, self.rules, reach)
-            yield Judged(_at_full_size(found.report, outer, self.recording, part), found.crashes)
+            if bench.sites:
+                yield _Held(part, small, bench)
+
+    def judged(self, held: _Held) -> Judged:
+        """Return what is found in a part."""
+        part, bench = held.part, held.bench
+        inner = _subject_of(part, self.whole, held.small)
+        outer = held.small if self.only_sizes else self._with_projection(part, bench)
+        if outer is not held.small:
+            bench = Bench.of(outer)
+        reach = Reach(uncallable=UNCALLABLE, only_sizes=self.only_sizes)
+        found = judge_bench(inner, bench, self.spec, self.settings, self.rules, reach)
+        report = _at_full_size(found.report, outer, _width(self.recording, part))
+        return Judged(report, found.crashes)
+
+    def together(self, judged: list[Judged]) -> Judged:
+        """Return one report of the model."""
+        subject, spec, settings = self.whole, self.spec, self.settings
+        crashes: list[Crash] = [c for j in judged for c in j.crashes]
+        reports = [j.report for j in judged if j.report.sites]
+        named = ", ".join(sorted({f"{p.class_name} ({p.path})" for p in self.failures}))
+        lost = f"not measured, since it could not be run apart from the rest of the model: {named}"
+        if self.failures and not reports:
+            return Judged(failed(NotChecked(lost), spec, settings, subject), [])
+        if not reports:
+            return Judged(no_attention(subject, spec, settings), crashes)
+        notes = (f"measured on parts with {NARROW} channels of the model each", *subject.notes)
+        report = dataclasses.replace(joined(reports), notes=notes, line=subject.span.line)
+        if self.failures:
+            undecided = (*report.undecided, Undecided("MHA001", None, lost))
+            report = dataclasses.replace(report, status=Status.UNDECIDED, undecided=undecided)
+        return Judged(report, crashes)
 
     def _with_projection(self, part: Part, bench: Bench) -> Recording:
         """Return the part, or what holds it where W_O stands there: the heads may be mixed outside."""
@@ -156,22 +233,33 @@ def _subject_of(part: Part, whole: Subject, small: Recording) -> Subject:
     )
 
 
-def _at_full_size(
-    report: TargetReport, small: Recording, recording: Recording, part: Part
-) -> TargetReport:
-    """Return `report` with the widths that the model has, and the number of its like."""
-    width = _width(recording, part)
+def _at_full_size(report: TargetReport, small: Recording, width: int | None) -> TargetReport:
+    """Return `report` with the widths that the model has."""
     sites = tuple(
         dataclasses.replace(
             site,
             d_model=site.d_model if site.d_model in small.widths.values() else width,
-            repeated=len(part.alike),
             pipeline=tuple(_widened(step, small.widths) for step in site.pipeline),
             cost=None,
         )
         for site in report.sites
     )
     return dataclasses.replace(report, sites=sites)
+
+
+def _placed(judged: Judged, path: str, paths: tuple[str, ...]) -> Judged:
+    """Return what is told of the part at `path` for all that the model has at `paths`."""
+    sites = tuple(
+        dataclasses.replace(
+            site,
+            module=paths[0] + site.module.removeprefix(path)
+            if site.module.startswith(path)
+            else site.module,
+            repeated=len(paths),
+        )
+        for site in judged.report.sites
+    )
+    return Judged(dataclasses.replace(judged.report, sites=sites), judged.crashes)
 
 
 def _width(recording: Recording, part: Part) -> int | None:
@@ -199,6 +287,7 @@ def _widened(step: PipelineStep, widths: Mapping[int, int]) -> PipelineStep:
 
 def joined(reports: list[TargetReport]) -> TargetReport:
     """Return one report of several parts of a model, with sites that are named apart."""
+    reports = told_once(reports)
     renamed = [_renamed(report, place, len(reports)) for place, report in enumerate(reports)]
     undecided = tuple(u for r in renamed for u in r.undecided)
     return dataclasses.replace(

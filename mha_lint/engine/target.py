@@ -52,7 +52,7 @@ def judge_subject(
             )
     except CaptureError as error:
         detail = "".join(traceback.format_exception(error))
-        hint = "pass another call with --call" if not subject.real else ""
+        hint = "" if subject.real or subject.made_up else "pass another call with --call"
         return Judged(failed(NotChecked(str(error), hint, detail), spec, settings, subject), [])
     bench = Bench.of(recording)
     if not bench.sites:
@@ -77,7 +77,9 @@ def judge_bench(
     """Take a recorded subject through the stages behind `record`, as far as `reach` says."""
     measured = measure(subject, bench, reach)
     checked = cross_check(measured, settings, subject) if settings.crosscheck else []
-    facts = judged_by_enclosing(with_half_losses(measured.facts, checked), subject, settings)
+    facts = with_half_losses(measured.facts, checked)
+    if not reach.only_sizes:
+        facts = judged_by_enclosing(facts, subject, settings)
     facts = named_by_user(facts, subject)
     prove = prover(checked, facts)
     judgement = judge(rules, facts, settings=settings, target=spec.text, confirm=prove)

@@ -30,6 +30,9 @@ MOST = 1 << 25
 """Elements that the weights of one part may have in all: 256 MB in float64."""
 EACH = 1 << 22
 """Elements above which one weight counts as too large, in the last resort."""
+WIDEST = 1 << 22
+"""Elements of a value on the way above which a part takes too long to measure: 32 heads of 256 keys
+for 256 queries, in two samples."""
 WAYS = (
     (True, True, False),
     (True, False, False),
@@ -57,7 +60,7 @@ def cut(recording: Recording, part: Part, *, seed: int = 0) -> Recording | None:
 
 
 class _TooLargeError(Exception):
-    """The weights of the part would take too much memory."""
+    """The weights or values of the part would take too much memory."""
 
 
 @dataclass(slots=True)
@@ -81,9 +84,11 @@ class _Cut:
         held = set(self.part.nodes)
         last = self._last(held)
         maps = {n: m for n in self.part.nodes if (m := self._map(n)) is not None}
-        self._begin(held, maps, last)
+        anew = self._made_anew(held, maps)
+        self._begin(held, maps, anew)
         for node in self.part.nodes:
-            self._copied(node, maps.get(node), last)
+            if node not in anew:
+                self._copied(node, maps.get(node), last)
         outputs = tuple(self.new[n] for n in last)
         self.graph.output(outputs).meta.update(op="output", stack=())
         return Recording(
@@ -112,16 +117,29 @@ class _Cut:
 
     # -- what comes from outside ------------------------------------------------------------------
 
-    def _begin(self, held: set[Node], maps: dict[Node, _Map], last: list[Node]) -> None:
+    def _made_anew(self, held: set[Node], maps: dict[Node, _Map]) -> set[Node]:
+        """Return the weights that are made for each map of its own, and what only turns them."""
+        found: set[Node] = set()
+        for one in maps.values():
+            if not self._is_fake(one.weight):
+                continue
+            chain = [one.weight]
+            while chain[-1].op == "call_function":
+                chain += operands(chain[-1])
+            users = {u for node in chain for u in node.users if u in held}
+            if all(u in maps or u in chain for u in users):
+                found |= set(chain)
+        return found
+
+    def _begin(self, held: set[Node], maps: dict[Node, _Map], anew: set[Node]) -> None:
         """Make inputs of what flows in, and find those whose channels only learned maps read."""
         outside = dict.fromkeys(
             n for node in self.part.nodes for n in _nodes_in((node.args, node.kwargs))
             if n not in held
         )  # fmt: skip
-        weights = {m.weight for m in maps.values() if self._is_fake(m.weight)}
         for node in outside:
-            if node in weights and all(u in maps for u in node.users if u in held):
-                continue  # made anew for each map
+            if node in anew:
+                continue
             value = self.recording.values.get(node)
             if node.op == "get_attr":
                 self._constant(node)
@@ -185,6 +203,8 @@ class _Cut:
         new.meta.update(node.meta)
         value = self._run(new)
         if isinstance(value, torch.Tensor):
+            if value.numel() > WIDEST:
+                raise _TooLargeError
             narrowed = node in last or value.shape == tuple(node.meta.get("shape", value.shape))
             if not narrowed and not self._leads_out(node, last):
                 raise RuntimeError("a size that was narrowed is used on the way")

@@ -61,6 +61,30 @@ def test_weights_keep_what_heads_are_made_of_and_read_few_channels() -> None:
     }
 
 
+class Turned(nn.Linear):
+    """A map that turns its weight itself."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return input @ self.weight.T
+
+
+def test_a_weight_that_the_code_turns_is_narrowed_as_it_is_read() -> None:
+    with WithoutLarge() as mode:
+        module, x = Grouped(0.1), torch.randn(2, 7, 1024)
+        module.q, module.o = (Turned(1024, 1024, bias=False) for _ in range(2))
+    with mode:
+        recording = record(
+            module, (module.k(x)[..., :1] * x, torch.zeros(7, 7)), {}, copy=False, compare=False
+        )
+    (part,) = parts_of(recording)
+    made = cut(recording, part)
+    assert made is not None
+    assert shapes(made)["q.weight"] == (NARROW, 1024)
+    assert shapes(made)["o.weight"] == (1024, NARROW)
+    bench = Bench.of(made)
+    assert output_path(bench, bench.sites[0]).map is not None
+
+
 def test_what_has_values_keeps_them() -> None:
     made = grouped(0.1)
     mask = next(x for x in made.inputs if x.shape == (7, 7))

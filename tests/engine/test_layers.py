@@ -1,0 +1,47 @@
+"""Which layers of a model are alike."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from mha_lint.engine.layers import Layers, in_order
+
+
+class Layer(nn.Module):
+    def __init__(self, index: int, width: int, window: int | None) -> None:
+        super().__init__()
+        self.index, self.window = index, window
+        self.attention = nn.Linear(width, width)
+
+
+class Model(nn.Module):
+    def __init__(self, *layers: tuple[int, int | None]) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(Layer(i, *layer) for i, layer in enumerate(layers))
+
+
+WHOLE = Model((8, None), (8, 4), (8, None), (8, 4), (8, None), (6, 4))
+
+
+def test_layers_of_one_kind_are_told_by_their_attributes_and_sizes() -> None:
+    layers = Layers(WHOLE, Model((8, None), (8, 4), (6, 4)))
+    assert layers.alike(["layers.0"]) == {"layers.0", "layers.2", "layers.4"}
+    assert layers.alike(["layers.1"]) == {"layers.1", "layers.3"}
+    assert layers.alike(["layers.2"]) == {"layers.5"}
+    assert layers.alike(["layers.1", "layers.2"]) == {"layers.1", "layers.3", "layers.5"}
+
+
+def test_what_is_in_a_layer_is_told_by_itself() -> None:
+    layers = Layers(WHOLE, Model((8, 4), (6, 4)))
+    assert layers.alike(["layers.0.attention"]) == {f"layers.{i}.attention" for i in range(5)}
+    assert layers.alike(["layers.1.attention"]) == {"layers.5.attention"}
+
+
+def test_nothing_is_told_of_a_layer_that_the_whole_lacks() -> None:
+    layers = Layers(WHOLE, Model((8, 3), (8, 4)))
+    assert layers.alike(["layers.0"]) is None
+    assert layers.alike(["layers.1", "layers.0"]) is None
+
+
+def test_layer_2_stands_before_layer_10() -> None:
+    assert in_order({"a.10.b", "a.2.b", "a.2.a"}) == ("a.2.a", "a.2.b", "a.10.b")
