@@ -50,13 +50,15 @@ class Limits:
     wall: int
 
 
-def drawn(packages: set[str], part: str) -> list[str]:
-    """Return the drawn lines of `packages` (all if empty) that hold `part`."""
-    lines = CLASSES.read_text("utf-8").splitlines()
+def drawn(classes: Path, packages: set[str], part: str) -> list[str]:
+    """Return the lines in `classes` of `packages` (all if empty) that hold `part`."""
+    lines = classes.read_text("utf-8").splitlines()
     return [
         line
         for line in lines
-        if part in line and (not packages or line.partition("==")[0] in packages)
+        if part in line
+        and not line.startswith("#")
+        and (not packages or line.partition("==")[0] in packages)
     ]
 
 
@@ -243,6 +245,7 @@ def main() -> int:
     parser.add_argument(
         "--results", type=Path, required=True, help="a JSON-lines file, appended to"
     )
+    parser.add_argument("--classes", type=Path, default=CLASSES, help="the list of classes")
     parser.add_argument("--packages", default="", help="names, separated by commas")
     parser.add_argument("--only", default="", help="classes whose line holds this text")
     parser.add_argument("--missed", action="store_true", help="run again what was not analysed")
@@ -255,7 +258,9 @@ def main() -> int:
     site = Path(sysconfig.get_path("purelib"))
     parser.add_argument("--site", type=Path, default=site, help="the folder of their sources")
     options = parser.parse_args()
-    keys = drawn({name for name in options.packages.split(",") if name}, options.only)
+    keys = drawn(
+        options.classes, {name for name in options.packages.split(",") if name}, options.only
+    )
     known = read(options.results)
 
     def due(key: str) -> bool:
