@@ -26,7 +26,6 @@ from mha_lint.model.report import CrossCheck, NotChecked, SiteReport, Status, Ta
 from mha_lint.model.settings import Settings
 from mha_lint.model.target import TargetSpec
 from mha_lint.rulebook.pack import LoadedRule
-from mha_lint.sites.parts import parts_of
 from mha_lint.targets.large import WithoutLarge
 from mha_lint.targets.pretrained import CannotShrinkError, ShrunkConfig, read_config, shrunk
 from mha_lint.targets.pretrained.fewer import with_fewer_layers
@@ -137,17 +136,16 @@ def _judge_copy(
             notes = (*report.notes, "too much to be judged as a whole: its modules were")
             return Judged(dataclasses.replace(report, notes=notes), by_modules.crashes)
     whole = judge_subject(subject, spec, settings, rules, UNFLIPPED)
-    if whole.report.status in JUDGED:
+    if whole.report.status in JUDGED or recording is None:
         return whole
     by_modules = judge_modules(subject, spec, settings, rules, recording)
-    if by_modules is not None:
-        return by_modules
-    if recording is not None and parts_of(recording):
-        # Each may have had one position to attend to: nothing can be told of that.
-        for larger in with_larger_pictures(subject):
-            found = judge_modules(larger, spec, settings, rules, recorded(larger))
-            if found is not None:
-                return found
+    if by_modules is None or by_modules.report.status in JUDGED:
+        return by_modules or whole
+    # Each may have had one position to attend to: nothing can be told of that.
+    for larger in with_larger_pictures(subject):
+        found = judge_modules(larger, spec, settings, rules, recorded(larger))
+        if found is not None and found.report.status in JUDGED:
+            return found
     return whole
 
 

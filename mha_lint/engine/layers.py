@@ -52,7 +52,7 @@ def _told(module: nn.Module) -> dict[Hashable, Hashable]:
 
 
 def _own(name: str, module: nn.Module) -> Iterator[tuple[Hashable, Hashable]]:
-    yield (name, "class"), type(module)
+    yield (name, "class"), type(module).__qualname__
     tensors = (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False))
     for own, tensor in tensors:
         yield (name, "tensor", own), (tuple(tensor.shape), tensor.dtype)

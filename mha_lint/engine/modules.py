@@ -12,17 +12,23 @@ from torch import nn
 
 from mha_lint.capture import CaptureError, Recording, record
 from mha_lint.engine.large import joined
-from mha_lint.engine.target import Judged, judge_subject
+from mha_lint.engine.target import Judged, failed, judge_subject, no_attention
 from mha_lint.facts.reach import UNFLIPPED
 from mha_lint.model.finding import Undecided
-from mha_lint.model.report import Status
+from mha_lint.model.report import NotChecked, Status
 from mha_lint.model.settings import Settings
 from mha_lint.model.target import TargetSpec
 from mha_lint.rulebook.pack import LoadedRule
 from mha_lint.sites.parts import Part, parts_of
 from mha_lint.targets.live import Snapshot, live_subject, take
+from mha_lint.targets.live.narrow import narrowed
 from mha_lint.targets.make import StageError, run_once
 from mha_lint.targets.subject import Subject
+
+NO_SITE = "no attention was found in the recorded call"
+TOO_LARGE = "its call is too large to be measured, and cannot be made smaller"
+LARGEST = 1 << 25
+"""Numbers that the call of one module may compute."""
 
 
 def judge_modules(
@@ -35,7 +41,7 @@ def judge_modules(
     """Judge the first call of each distinct attention module of `subject`, with its real inputs.
 
     `recording` is that of the whole call, which tells the modules. None: it shows none, or none of
-    them could be judged.
+    them could be judged. Where all of them hold no attention, or are too large, that is told.
     """
     module = subject.module
     if not isinstance(module, nn.Module):
@@ -44,19 +50,35 @@ def judge_modules(
     snapshots = _snapshots(subject, module, parts)
     judged: list[tuple[Part, Judged]] = []
     lost: list[str] = []
+    large: list[Part] = []
+    barren: set[str] = set()
     for part, snapshot in snapshots:
         try:
             inner = live_subject(snapshot, text=spec.text, expect=spec.expect)
+            smaller = narrowed(snapshot, inner)
+            if smaller is not None:
+                inner = live_subject(smaller, text=spec.text, expect=spec.expect)
+            elif recording is not None and part.computed(recording) > LARGEST:
+                large.append(part)
+                continue
+            inner.made_up = subject.made_up
         except StageError as error:
             lost.append(f"{part.class_name} ({part.path}): {error}")
             continue
         one = judge_subject(inner, spec, settings, rules, UNFLIPPED)
         if one.report.sites:
             judged.append((part, one))
-        elif one.report.reason != NO_SITE:
+        elif one.report.reason == NO_SITE:
+            barren.add(part.class_name)
+        else:
             lost.append(f"{part.class_name} ({part.path}): {one.report.reason}")
+    large = [part for part in large if part.class_name not in barren]
+    lost += [f"{part.class_name} ({part.path}): {TOO_LARGE}" for part in large]
+    if not judged and large:
+        return Judged(failed(NotChecked("; ".join(lost)), spec, settings, subject), [])
     if not judged:
-        return None
+        searched = bool(snapshots) and not lost
+        return Judged(no_attention(subject, spec, settings), []) if searched else None
     reports = [
         dataclasses.replace(
             one.report,
@@ -78,9 +100,6 @@ def judge_modules(
             whole, status=Status.UNDECIDED, undecided=(*whole.undecided, *more)
         )
     return Judged(whole, [c for _, one in judged for c in one.crashes])
-
-
-NO_SITE = "no attention was found in the recorded call"
 
 
 def _within(path: str, inner: str) -> str:

@@ -7,8 +7,14 @@ from torch import nn
 
 from mha_lint.capture import random_parameters
 from mha_lint.facts.bench import Bench
-from mha_lint.facts.caching.arguments import SURE, Arguments, arguments_of
-from mha_lint.facts.caching.calls import LENGTHS, Caller, NotRunError, main_output
+from mha_lint.facts.caching.arguments import SURE, Arguments, arguments_of, without_extras
+from mha_lint.facts.caching.calls import (
+    LENGTHS,
+    Caller,
+    NotRunError,
+    main_output,
+    returns_nothing_more,
+)
 from mha_lint.facts.caching.fresh import fresh_module
 from mha_lint.facts.caching.protocol import (
     COARSE,
@@ -19,13 +25,14 @@ from mha_lint.facts.caching.protocol import (
     trials,
 )
 from mha_lint.facts.caching.slots import told_places, writes_to_itself
-from mha_lint.facts.caching.stages import departure
+from mha_lint.facts.caching.stages import departure, recording_of
 from mha_lint.facts.caching.state import state_of
+from mha_lint.facts.caching.ties import picks_among_equals
 from mha_lint.model.causal_facts import CacheCheck, StateCheck
 from mha_lint.model.contract import Contract
 from mha_lint.model.facts import Fact, Known, NotApplicable, Unknown
 from mha_lint.model.source import Span
-from mha_lint.sites.dependence import is_number
+from mha_lint.sites.dependence import Dependence, is_number
 from mha_lint.targets.subject import Subject
 from mha_lint.targets.timelimit import TimeLimitError, time_limit
 
@@ -90,16 +97,29 @@ def _checked(subject: Subject, bench: Bench, arguments: Arguments) -> Fact[Cache
     named = ", ".join(arguments.caches) or "the module's own cache"
     best: tuple[Caller, Trial] | None = None
     callers = callers_of(subject, bench, arguments)
+    undefined = False
     for caller in callers:
+        tied: bool | None = None
         for trial in trials(caller):
             if trial.reads and max(trial.gaps) <= _tolerance(caller, trial):
                 words = f"{named}: {len(trial.gaps)} steps give what the whole sequence gives"
                 return Known(CacheCheck(named, True), words)
+            if trial.reads and tied is None:
+                tied = _hangs_on_a_tie(caller, trial)
             if best is None or _rank(trial) > _rank(best[1]):
                 best = caller, trial
+        if tied:
+            undefined, best = True, None  # other numbers, or fewer, may show no tie
         if best is not None:
             break
+    if best is None and undefined:
+        return _open(arguments, "it picks among equal numbers: which of them is not defined")
     if best is None:
+        alone = without_extras(arguments)
+        if alone is not None:
+            return _checked(subject, bench, alone)
+        if arguments.caches and not arguments.required and returns_nothing_more(callers[-1]):
+            return NotApplicable(f"asked for {named}, a call returns what it returns without")
         if arguments.caches and _comes_from_outside(bench, arguments):
             return NotApplicable(f"the call takes {named}, and returns nothing to go on with")
         if _one_at_a_time(callers[-1]):
@@ -111,6 +131,15 @@ def _checked(subject: Subject, bench: Bench, arguments: Arguments) -> Fact[Cache
         why = f"no way was found to decode step by step with {named}"
         return _open(arguments, f"{why} ({refused})" if refused else why)
     return _departing(arguments, named, *best)
+
+
+def _hangs_on_a_tie(caller: Caller, trial: Trial) -> bool:
+    """Return whether the call on the whole sequence picks among equal numbers."""
+    try:
+        whole = recording_of(caller, trial, 0, caller.tokens)
+    except Exception:  # user code, or code that cannot be recorded
+        return False
+    return picks_among_equals(Dependence(whole))
 
 
 def _clashing(named: str, caller: Caller, at: Span) -> CacheCheck:

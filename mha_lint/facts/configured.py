@@ -29,7 +29,7 @@ def configured(bench: Bench, site: Site) -> dict[str, float | bool]:
     for name, module in root.named_modules():
         if name not in around:
             continue
-        read = _read(type(module))
+        read = names_read(type(module))
         held = {
             n: v for n, v in vars(module).items()
             if not n.startswith("_") and not isinstance(v, int | float | Tensor | nn.Module)
@@ -46,7 +46,20 @@ def passed_numbers(subject: Subject) -> dict[str, float | bool]:
     return {n: v for n, v in given.items() if isinstance(v, int | float)}
 
 
-def _read(cls: type) -> frozenset[str]:
+def names_read_around(bench: Bench) -> frozenset[str]:
+    """Return the names of attributes and keys that the code of the modules around the sites reads."""
+    root = bench.recording.module
+    if not isinstance(root, nn.Module):
+        return frozenset()
+    around: set[str] = {""}
+    for site in bench.sites:
+        parts = str(site.context.meta.get("module", "")).split(".")
+        around |= {".".join(parts[:count]) for count in range(1, len(parts) + 1)}
+    classes = {type(m) for name, m in root.named_modules() if name in around}
+    return frozenset().union(*(names_read(cls) for cls in classes))
+
+
+def names_read(cls: type) -> frozenset[str]:
     """Return the names of attributes and keys that the code of `cls` reads."""
     nodes = [n for source in class_sources(cls) for n in ast.walk(source.node)]
     attributes = {n.attr for n in nodes if isinstance(n, ast.Attribute)}

@@ -16,6 +16,7 @@ from torch import nn
 
 from mha_lint.facts.classes import class_sources, function_source, tree_of
 from mha_lint.model.contract import Contract, ContractEntry
+from mha_lint.targets.infer.input_names import CACHE, CROSS, MASK
 from mha_lint.targets.subject import Subject
 
 CAUSAL_FLAGS = frozenset(
@@ -143,10 +144,33 @@ def _flags(subject: Subject) -> Iterator[ContractEntry]:
             low = name.rpartition(".")[2].lower()
             if not isinstance(value, bool):
                 continue
+            if value and where == "attribute" and is_for_every_use(subject.module, name):
+                continue
             if low in CAUSAL_FLAGS:
                 yield ContractEntry("causal", value, f"{where} {name}={value}")
             elif low in BIDIRECTIONAL_FLAGS and value:
                 yield ContractEntry("bidirectional", True, f"{where} {name}={value}")
+
+
+def is_for_every_use(module: Any, flag: str) -> bool:
+    """Return whether a class sets a flag on all of its modules, and some may read another source.
+
+    A copied ``self.is_causal = True`` tells nothing of one of them: cross-attention has it as well.
+    """
+    if not isinstance(module, nn.Module):
+        return False
+    try:
+        made = inspect.signature(type(module)).parameters
+        called = inspect.signature(module.forward).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    takes_it = any(n == flag or p.kind is p.VAR_KEYWORD for n, p in made.items())
+    return not takes_it and any(
+        one.default is None
+        and CROSS.search(one.name)
+        and not (CACHE.search(one.name) or MASK.search(one.name))
+        for one in called
+    )
 
 
 def _call_flags(subject: Subject) -> Iterator[tuple[str, bool]]:

@@ -10,6 +10,7 @@ from mha_lint.facts.bench import Bench
 from mha_lint.facts.dealing import redealt
 from mha_lint.facts.heads import shared_head_axes
 from mha_lint.facts.places import span_of
+from mha_lint.facts.reduced import before_pool
 from mha_lint.facts.selection import placed_by_data
 from mha_lint.facts.unsteady import unless_data_decides
 from mha_lint.facts.witness import split_witness
@@ -57,9 +58,12 @@ def _split_of(bench: Bench, site: Site, which: str) -> Fact[Layout]:
         depends_on_values(bench.replay, source.node, operand.node)
         or placed_by_data(bench, source.node, operand.node)
     ):
-        return Unknown(
-            f"where {which} comes from depends on the data itself (a maximum, a selection)"
-        )
+        pooled = before_pool(bench, operand, source)
+        if pooled is None:
+            return Unknown(
+                f"where {which} comes from depends on the data itself (a maximum, a selection)"
+            )
+        operand, traced = pooled
     if doubtful and not _plain(traced):
         # Only an exact map of elements can convict: a rotation, a norm or a pool may look odd.
         earlier = _before_arithmetic(bench, operand, source)

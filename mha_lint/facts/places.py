@@ -53,6 +53,26 @@ def forward_of(node: Node | None) -> tuple[str, str] | None:
     return None
 
 
+def hands_all_on(at: Span) -> bool:
+    """Return whether a line hands on all that its function was called with, as a decorator's does."""
+    around = [f for f in functions_of(at.path) if f.lineno <= at.line <= (f.end_lineno or f.lineno)]
+    function = max(around, key=lambda f: f.lineno, default=None)
+    if function is None or function.args.vararg is None:
+        return False
+    return any(
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and at.line <= node.lineno <= max(at.line, at.end_line)
+        and any(
+            isinstance(one, ast.Starred)
+            and isinstance(one.value, ast.Name)
+            and one.value.id == function.args.vararg.arg
+            for one in node.args
+        )
+        for node in ast.walk(function)
+    )
+
+
 def return_after(node: Node) -> Span | None:
     """Return the ``return`` statement of the ``forward`` that made `node`, else the line itself."""
     at = span_in_forward(node)

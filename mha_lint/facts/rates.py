@@ -11,6 +11,7 @@ from typing import Any
 from mha_lint.facts.classes import class_sources
 from mha_lint.model.source import Span
 from mha_lint.targets.infer.vocabulary import Role, role_of
+from mha_lint.targets.sizes import bound_arguments
 from mha_lint.targets.subject import Subject
 
 TRIED = (0.11, 0.17, 0.23, 0.29, 0.31, 0.37, 0.41, 0.43)
@@ -25,40 +26,57 @@ _KEEP = re.compile(r"keep")
 _DROPOUT = re.compile(r"drop|keep|^p$|^rate$|^dp$|^do$|att(entio)?n?_p$|proj_p$")
 
 
-def rates_of(subject: Subject) -> dict[str, float]:
-    """Return the dropout rates above 0 among the arguments of the construction, by name.
+def rates_of(subject: Subject, read: frozenset[str] = frozenset()) -> dict[str, float]:
+    """Return the dropout rates above 0 that are meant for what `subject` computes, by name.
 
-    Of the entries of a configuration object, which the module need not read, only those that are
-    meant for attention.
+    Those among the arguments of the construction. Of the entries of a configuration object, which
+    serves other modules too, only those that are called after attention; and where that is several,
+    those that the code around the attention reads (the names of `read`).
     """
-    try:
-        own = set(inspect.signature(type(subject.module)).parameters)
-    except (TypeError, ValueError):
-        own = set()
-    return {
+    rates = {
         name: float(value)
         for name, value in subject.stated.items()
         if role_of(name) is Role.RATE
         and _DROPOUT.search(name.lower())
         and not _DEPTH.search(name.lower())
         and not isinstance(value, bool)
-        and 0 < value < 1
-        and (name in own or is_for_attention(name))
     }
+    own = _arguments(subject) & set(rates)
+    entries = {name for name in rates.keys() - own if is_for_attention(name)}
+    if len(entries) > 1 or _is_made_of_parts(subject):
+        entries &= read
+    return {name: rate for name, rate in rates.items() if 0 < rate < 1 and name in own | entries}
 
 
 def unnamed_rates(subject: Subject) -> dict[str, float]:
     """Return arguments of the construction that may be rates by their values, not by their names."""
-    try:
-        own = set(inspect.signature(type(subject.module)).parameters)
-    except (TypeError, ValueError):
-        return {}
-    known = rates_of(subject)
+    known, own = rates_of(subject), _arguments(subject)
     return {
         name: value
         for name, value in subject.stated.items()
         if name in own and name not in known and isinstance(value, float) and 0 < value < 0.5
     }
+
+
+def _arguments(subject: Subject) -> frozenset[str]:
+    """Return the parameters of the class that the construction gave a number of their own.
+
+    An entry of a configuration may be called as a parameter is, and be meant for another thing. A
+    module that was taken from a program keeps no numbers but those of its configuration.
+    """
+    try:
+        own = frozenset(inspect.signature(type(subject.module)).parameters) & set(subject.stated)
+    except (TypeError, ValueError):
+        return frozenset()
+    if not own or subject.how == "live":
+        return frozenset()
+    bound = bound_arguments(subject.recipe, subject.namespace)
+    return own & {name for name, value in bound.items() if isinstance(value, int | float)}
+
+
+def _is_made_of_parts(subject: Subject) -> bool:
+    """Return whether one configuration makes the subject and what lies around it, or all its parts."""
+    return subject.how == "live" or (subject.how == "stated" and "(" not in subject.build)
 
 
 def is_for_attention(name: str) -> bool:

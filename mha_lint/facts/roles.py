@@ -14,8 +14,8 @@ from mha_lint.facts.exchange import exchanged
 from mha_lint.facts.heads import shared_head_axes
 from mha_lint.facts.output import OutputPath
 from mha_lint.facts.places import span_of
-from mha_lint.facts.sharing import channels_read, one_tensor, shared_pairs
-from mha_lint.facts.stacking import LINEAR_OPS, chained_operands, map_after
+from mha_lint.facts.sharing import channels_read, one_tensor, serves_all_heads, shared_pairs
+from mha_lint.facts.stacking import LINEAR_OPS, chained_operands, map_after, saves_weights
 from mha_lint.facts.unsteady import unless_data_decides
 from mha_lint.model.facts import (
     Fact,
@@ -93,6 +93,8 @@ def measure_roles(bench: Bench, site: Site) -> Fact[Roles]:
     first = {name: p[0] for name, p in per.items()}
     same = shared_pairs(bench, site)
     unused = (*_unused(bench, site), *_unused_channels(bench, site))
+    if not unused and serves_all_heads(bench, site):
+        same = tuple(pair for pair in same if pair != "kv")
     value_is = "v"
     if one_tensor(bench, site.v, site.k):
         value_is = "k"
@@ -157,7 +159,19 @@ def _unused(bench: Bench, site: Site) -> tuple[str, ...]:
         and tuple(parameter.shape) in shapes
         and any(_owner(name, layers).startswith(o) for o in owners)
     ]
-    return tuple(found)
+    return tuple(name for name in found if not _cut_to_nothing(bench, name))
+
+
+def _cut_to_nothing(bench: Bench, name: str) -> bool:
+    """Return whether the call is too short for what the parameter makes: no element of it is left.
+
+    Whole blocks of positions are summed up, say, and there are fewer positions than one block has.
+    """
+    node = bench.recording.parameters.get(name)
+    if node is None:
+        return False
+    made = bench.dependence.descendants([node])
+    return any(is_tensor(bench.recording, n) and 0 in shape(bench.recording, n) for n in made)
 
 
 def _unused_channels(bench: Bench, site: Site) -> tuple[str, ...]:
@@ -245,6 +259,8 @@ def measure_stacked(bench: Bench, site: Site, path: OutputPath) -> Fact[tuple[St
             continue
         if one.out_width < min(one.in_width, source.out_width):
             continue  # a bottleneck: the product has a low rank on purpose
+        if saves_weights(bench, one, source):
+            continue
         readers = {
             u for n in (one.call, *between) for u in bench.dependence.users(n) if u not in between
         }
@@ -259,7 +275,7 @@ def measure_stacked(bench: Bench, site: Site, path: OutputPath) -> Fact[tuple[St
         found.append(Stacked(_parameter(one), _parameter(source), name, span_of(source.call)))
     if path.map is not None:
         after = map_after(bench, path.map.call)
-        if after is not None:
+        if after is not None and not saves_weights(bench, path.map, after):
             found.append(
                 Stacked(_parameter(path.map), _parameter(after), "output", span_of(after.call))
             )

@@ -8,6 +8,7 @@ import torch
 from torch.fx import Node
 
 from mha_lint.facts.bench import Bench
+from mha_lint.facts.heads import count_heads
 from mha_lint.facts.normaliser import averages_its_share
 from mha_lint.facts.stacking import map_after
 from mha_lint.sites.operand import Operand
@@ -57,6 +58,17 @@ def _exchanged(bench: Bench, q: Operand, k: Operand) -> bool:
         and (m.q.source.node, m.k.source.node) == pair
         for site in bench.sites for m in site.all
     )  # fmt: skip
+
+
+def serves_all_heads(bench: Bench, site: Site) -> bool:
+    """Return whether one head of keys and values serves several heads of queries.
+
+    Then it is a latent of its own: each head's W_Q and W_O make keys and values of it, as maps that
+    are absorbed by their neighbours do.
+    """
+    keys = [m.k for m in site.all if m.k is not None]
+    queries = [m.q for m in site.all if m.q is not None]
+    return count_heads(bench, keys) == 1 and (count_heads(bench, queries) or 0) > 1
 
 
 def mixes_positions(operand: Operand) -> bool:

@@ -7,9 +7,10 @@ import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import torch
 from torch.fx import Node
 
-from mha_lint.capture import CaptureError, record
+from mha_lint.capture import CaptureError, Recording, record
 from mha_lint.facts.bench import Bench
 from mha_lint.facts.heads import measure_dims
 from mha_lint.facts.output import output_path
@@ -24,6 +25,8 @@ from mha_lint.targets.subject import Subject
 
 TRIES = 3
 """Resized subjects to try: each costs a build and a recording."""
+LARGEST = 1 << 24
+"""Numbers that a call may compute at another size, if it computes fewer at the first."""
 
 
 @dataclass(slots=True)
@@ -39,7 +42,7 @@ def second_size(subject: Subject, first: Bench) -> SecondSize | None:
     for index, other in enumerate(_resized(subject)):
         if index >= TRIES:
             return None
-        bench = bench_of(other)
+        bench = bench_of(other, most=max(LARGEST, _computed(first.recording)))
         if bench is not None and _corresponds(first, bench):
             return SecondSize(bench, other)
     return None
@@ -52,8 +55,10 @@ def _resized(subject: Subject) -> Iterator[Subject]:
         return
 
 
-def bench_of(subject: Subject) -> Bench | None:
-    """Record `subject`; None when that fails or the recording is not faithful."""
+def bench_of(subject: Subject, most: int | None = None) -> Bench | None:
+    """Record `subject`; None when that fails, the recording is not faithful, or its call computes
+    more than `most` numbers, so that many runs of it would take too long.
+    """
     try:
         with subject.environment():
             recording = record(
@@ -61,12 +66,18 @@ def bench_of(subject: Subject) -> Bench | None:
             )
     except (CaptureError, Exception):
         return None
-    if not recording.faithful.ok:
+    if not recording.faithful.ok or (most is not None and _computed(recording) > most):
         return None
     try:
         return Bench.of(recording, seed=1)
     except (RuntimeError, IndexError, ValueError, TypeError):
         return None
+
+
+def _computed(recording: Recording) -> int:
+    """Return how many numbers one call computes."""
+    made = [recording.values.get(n) for n in recording.graph.nodes if n.op == "call_function"]
+    return sum(x.numel() for x in made if isinstance(x, torch.Tensor))
 
 
 def _corresponds(first: Bench, other: Bench) -> bool:

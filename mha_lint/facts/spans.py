@@ -11,7 +11,7 @@ from mha_lint.facts.bench import Bench
 from mha_lint.facts.classes import functions_of
 from mha_lint.facts.declaration import declared_at
 from mha_lint.facts.output import OutputPath
-from mha_lint.facts.places import span_beside, span_of
+from mha_lint.facts.places import hands_all_on, span_beside, span_of
 from mha_lint.model.source import Span
 from mha_lint.sites.dependence import stack_of
 from mha_lint.sites.operand import Operand
@@ -86,7 +86,7 @@ def _outer_call(site: Site) -> Span | None:
 
     A function that never reads one of its parameters is where something is not passed on.
     """
-    stack = stack_of(site.context)
+    stack = [f for f in stack_of(site.context) if not hands_all_on(f.span)]
     forwards = [f for f in stack if f.function.split(".")[-1] == "forward"]
     if len(forwards) < 2:
         return None

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import zip_longest
+
+from torch import Tensor
 from torch.fx import Node
 
 from mha_lint.facts.bench import Bench
@@ -68,6 +71,31 @@ def map_after(bench: Bench, node: Node) -> Source | None:
         ):
             return None
         node = user
+
+
+def saves_weights(bench: Bench, first: Source, second: Source) -> bool:
+    """Return whether one map in the place of two would have more weights than both.
+
+    So a convolution of each channel by itself is followed by one that mixes channels: together they
+    reach as far as a larger one, with less to learn.
+    """
+    one, two = _weight(bench, first), _weight(bench, second)
+    if one is None or two is None:
+        return False
+    if not any(size > 1 for size in (*one.shape[2:], *two.shape[2:])):
+        return False  # one of them could just be left out
+    reach = 1
+    for a, b in zip_longest(one.shape[2:], two.shape[2:], fillvalue=1):
+        reach *= a + b - 1
+    read = min(first.in_width, one.shape[1] * two.shape[1])
+    return second.out_width * read * reach > one.numel() + two.numel()
+
+
+def _weight(bench: Bench, source: Source) -> Tensor | None:
+    """Return the weight (out, in per group, ...) of a linear layer or convolution."""
+    node = bench.recording.parameters.get(source.parameters[0]) if source.parameters else None
+    value = bench.recording.values.get(node) if node is not None else None
+    return value if isinstance(value, Tensor) and value.dim() >= 2 else None
 
 
 def _keeps_all(bench: Bench, node: Node) -> bool:

@@ -165,7 +165,7 @@ def measure(subject: Subject, bench: Bench, reach: Reach = WHOLE) -> Measurement
         batch=batch,
         deterministic=is_deterministic(bench),
         dropouts=all_dropouts(bench, bench.sites, in_eval=training is False),
-        unused_inputs=unused_inputs(bench, bench.sites),
+        unused_inputs=unused_inputs(bench, bench.sites, guessed=not subject.real),
         unused_modules=unused_modules(bench, bench.sites),
         truncation=measure_truncation(bench, bench.sites, dims, _head_dims(subject), subject.sizes),
         size_failures=NotApplicable("measured on the subject itself")

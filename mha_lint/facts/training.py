@@ -16,6 +16,7 @@ from torch.fx import Node
 
 from mha_lint.capture import CaptureError, Recording, record
 from mha_lint.facts.bench import Bench
+from mha_lint.facts.configured import names_read_around
 from mha_lint.facts.declaration import declared_at
 from mha_lint.facts.places import keyword_span, span_of
 from mha_lint.facts.rates import (
@@ -50,7 +51,8 @@ def training_dropout(subject: Subject, bench: Bench) -> Fact[tuple[TrainingDropo
     """Return the dropouts that act in training mode otherwise than configured."""
     if not isinstance(subject.module, nn.Module):
         return NotApplicable("a function knows no training mode")
-    rates = {n: r for n, r in rates_of(subject).items() if not is_drawn_against(subject, n)}
+    named = rates_of(subject, names_read_around(bench))
+    rates = {n: r for n, r in named.items() if not is_drawn_against(subject, n)}
     if not rates and not any(_drops(m) for m in subject.module.modules()):
         return NotApplicable("no dropout is configured")
     if not bench.sites:

@@ -13,6 +13,7 @@ from mha_lint.facts.classes import class_sources
 from mha_lint.facts.declaration import declared_at
 from mha_lint.facts.dropped import dropped_copies, dropped_module, handed_out
 from mha_lint.facts.places import keyword_span, span_of
+from mha_lint.facts.untaken import read_where_not_run
 from mha_lint.model.facts import (
     DropoutUse,
     Fact,
@@ -118,8 +119,13 @@ def all_dropouts(bench: Bench, sites: list[Site], *, in_eval: bool) -> Fact[tupl
     return Known(tuple(found), "recorded in eval mode")
 
 
-def unused_inputs(bench: Bench, sites: list[Site]) -> Fact[tuple[UnusedInput, ...]]:
-    """Return the tensor arguments that no output depends on."""
+def unused_inputs(
+    bench: Bench, sites: list[Site], *, guessed: bool = False
+) -> Fact[tuple[UnusedInput, ...]]:
+    """Return the tensor arguments that no output depends on.
+
+    ``guessed``: the call was made up, and may give an argument that its settings leave unread.
+    """
     found: list[UnusedInput] = []
     widths = {
         tuple(v.shape)[-1]
@@ -141,6 +147,7 @@ def unused_inputs(bench: Bench, sites: list[Site]) -> Fact[tuple[UnusedInput, ..
             reads_a_source(str(m.context.meta.get("module", ""))) for x in sites for m in x.all
         )
         encoded = _encoded(bench, sites, placeholder)
+        source &= not (guessed and read_where_not_run(bench, name))
         fits = not widths or value.shape[-1] in widths or value.dim() == 3
         found.append(
             UnusedInput(name, tuple(value.shape), encoded or (source and named and fits), encoded)

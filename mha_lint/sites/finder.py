@@ -10,7 +10,7 @@ from mha_lint.model.facts import Kind
 from mha_lint.sites.axes import axes_of, rows_by_data, rows_summed, single, varying
 from mha_lint.sites.contraction import Contraction
 from mha_lint.sites.cumulated import cumulated
-from mha_lint.sites.dependence import Dependence, is_tensor, op, operands
+from mha_lint.sites.dependence import Dependence, is_tensor, op, operands, shape
 from mha_lint.sites.grouping import group_heads
 from mha_lint.sites.lost import with_lost_values
 from mha_lint.sites.normaliser import SIGNED, SOFTMAX, Normaliser, find_normaliser
@@ -21,6 +21,7 @@ from mha_lint.sites.site import Site
 from mha_lint.sites.source import Sources
 from mha_lint.sites.trace import trace, varies_along
 from mha_lint.sites.unmasked import unmasked
+from mha_lint.sites.unrolled import few_of_each, without_barren
 
 DATA_ERRORS = (RuntimeError, IndexError, ValueError)
 """What code that picks by its data raises on other data, and comparing results of another size."""
@@ -48,15 +49,17 @@ class Finder:
             and self.sources.is_mixing(node)
             and node in self.dependence.live
         ]
+        tried: dict[Node, Site | None] = {}
+
+        def holds(value: Contraction) -> bool:
+            if value.node not in tried:
+                tried[value.node] = self._tried(value)
+            return tried[value.node] is not None
+
         normalised: dict[Node, Site] = {}
         bare: dict[Node, Site] = {}
-        for value in mixing:
-            try:
-                site = self._site_at(value)
-            except DATA_ERRORS:
-                if not self.dependence.picks:
-                    raise
-                site = None  # the code cannot be run on moved data: nothing can be measured there
+        for value in without_barren(mixing, lambda c: c.node, holds):
+            site = tried[value.node] if holds(value) else None
             if site is None:
                 continue
             (
@@ -83,6 +86,14 @@ class Finder:
         kept.sort(key=lambda s: self.dependence.order[s.context])
         return group_heads(self.dependence, kept)
 
+    def _tried(self, value: Contraction) -> Site | None:
+        try:
+            return self._site_at(value)
+        except DATA_ERRORS:
+            if not self.dependence.picks:
+                raise
+            return None  # the code cannot be run on moved data: nothing can be measured there
+
     def _inside(self, site: Site, sites: dict[Node, Site]) -> bool:
         """Return whether the "context" is only a sum that normalises another site's weights."""
         return any(
@@ -96,7 +107,8 @@ class Finder:
 
     def _site_at(self, value: Contraction) -> Site | None:
         for weights_left in (True, False):
-            for score, extra in self._scores_behind(value.side(weights_left)[0]):
+            behind = self._scores_behind(value.side(weights_left)[0])
+            for score, extra in few_of_each(behind, lambda one: one[0].node, value.node):
                 site = self._with_score(value, weights_left, score, extra)
                 if site is not None:
                     return site
@@ -257,7 +269,8 @@ class Finder:
                 continue
             seen.add(node)
             if op(node) == "softmax":
-                return node if self.dependence.on_data(node) else None
+                empty = 0 in shape(self.recording, node)  # the call is too short for it
+                return node if self.dependence.on_data(node) and not empty else None
             if self.sources.at(node) is None and is_tensor(self.recording, node):
                 front += [n for n in operands(node) if self.dependence.on_data(n)]
         return None

@@ -9,14 +9,18 @@ from __future__ import annotations
 import itertools
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
+from torch import nn
 from torch.fx import Node
 
 from mha_lint.capture import Recording
 from mha_lint.sites.contraction import contraction_of
 from mha_lint.sites.dependence import op, operands
+
+_Span: TypeAlias = tuple[int, int]
+"""Places in the list of calls: the first, and that behind the last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +32,11 @@ class Part:
     nodes: tuple[Node, ...]
     alike: tuple[str, ...]
 
+    def computed(self, recording: Recording) -> int:
+        """Return how many numbers the call computes."""
+        values = (recording.values.get(node) for node in self.nodes)
+        return sum(x.numel() for x in values if isinstance(x, torch.Tensor))
+
 
 def parts_of(recording: Recording) -> list[Part]:
     """Return the distinct parts of `recording` in order."""
@@ -35,13 +44,19 @@ def parts_of(recording: Recording) -> list[Part]:
     paths = [str(n.meta.get("module", "")) for n in nodes]
     learned = _learned(recording)
     products = [i for i, n in enumerate(nodes) if _multiplies_data(recording, n, learned)]
-    spans: dict[tuple[int, int], str] = {}
-    stretches = _Stretches(paths)
-    for one, two in itertools.pairwise(products):
-        span, path = stretches.smallest(one, two)
-        spans.setdefault(span, path)
+    stretches = _Stretches(paths, recording.module)
+    spans = dict(stretches.smallest(one, two) for one, two in itertools.pairwise(products))
+    kept = _minimal(spans)
+    # An attention that asks another one which keys to read is a part of its own: its two products
+    # stand around that one, or beside it, in the code of one module.
+    left = [i for i in products if not any(start <= i < end for start, end in kept)]
+    for one, two in itertools.pairwise(left):
+        if paths[one] == paths[two] and _feeds(recording, nodes[one], nodes[two]):
+            span, path = stretches.smallest(one, two)
+            spans[span] = path
+            kept.append(span)
     found: dict[Hashable, Part] = {}
-    for start, end in _minimal(spans):
+    for start, end in sorted(set(kept), key=lambda s: (s[0], -s[1])):
         held = nodes[start:end]
         path = spans[start, end]
         key = _key(recording, held, path)
@@ -57,7 +72,7 @@ def enlarged(recording: Recording, part: Part) -> Part:
     nodes = [n for n in recording.graph.nodes if n.op == "call_function"]
     path = part.path.rpartition(".")[0]
     paths = [str(n.meta.get("module", "")) for n in nodes]
-    (start, end), _ = _Stretches(paths).around(nodes.index(part.nodes[0]), path)
+    (start, end), _ = _Stretches(paths, recording.module).around(nodes.index(part.nodes[0]), path)
     name = _class_of(recording, path)
     return Part(
         path, name, tuple(nodes[start:end]), tuple(p.rpartition(".")[0] for p in part.alike)
@@ -84,8 +99,9 @@ def _multiplies_data(recording: Recording, node: Node, learned: dict[Node, bool]
 class _Stretches:
     """The stretches of nodes that belong to one call of a module, by its path."""
 
-    def __init__(self, paths: list[str]) -> None:
+    def __init__(self, paths: list[str], module: nn.Module | None) -> None:
         self._paths = paths
+        self._module = module
         self._known: dict[str, list[tuple[int, int]]] = {}
 
     def smallest(self, one: int, two: int) -> tuple[tuple[int, int], str]:
@@ -94,7 +110,14 @@ class _Stretches:
         for between in dict.fromkeys(self._paths[one : two + 1]):
             while not _below(between, path):
                 path = path.rpartition(".")[0]
+        while path and self._holds_only(path):
+            path = path.rpartition(".")[0]
         return self.around(one, path)
+
+    def _holds_only(self, path: str) -> bool:
+        """Return whether the module at `path` is a list of others, which nobody calls."""
+        module = self._module.get_submodule(path) if self._module is not None else None
+        return module is not None and type(module).forward is nn.Module.forward
 
     def around(self, one: int, path: str) -> tuple[tuple[int, int], str]:
         """Return the stretch of the module at `path` that holds a place, and the path."""
@@ -114,14 +137,28 @@ def _below(path: str, above: str) -> bool:
     return not above or path == above or path.startswith(f"{above}.")
 
 
-def _minimal(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+def _minimal(spans: Iterable[_Span]) -> list[_Span]:
     """Return the spans that hold no other one, in order."""
-    kept: list[tuple[int, int]] = []
+    kept: list[_Span] = []
     for span in sorted(spans, key=lambda s: (s[0], -s[1])):
         while kept and kept[-1][0] <= span[0] and span[1] <= kept[-1][1]:
             kept.pop()
         kept.append(span)
     return kept
+
+
+def _feeds(recording: Recording, one: Node, two: Node) -> bool:
+    """Return whether `two` reads `one` as a context does its scores: through no other product."""
+    front, seen = list(operands(two)), set[Node]()
+    while front:
+        node = front.pop()
+        if node is one:
+            return True
+        if node not in seen:
+            seen.add(node)
+            if contraction_of(recording, node) is None:
+                front += operands(node)
+    return False
 
 
 def _class_of(recording: Recording, path: str) -> str:

@@ -63,10 +63,17 @@ class Sources:
         return self._contractions[node]
 
     def is_mixing(self, node: Node) -> bool:
-        """Return whether `node` contracts data with data."""
+        """Return whether `node` contracts data with data.
+
+        Not so where there are none: a call may be too short for what is summed over whole blocks.
+        """
         found = self.contraction(node)
-        on_data = self.dependence.on_data
-        return found is not None and on_data(found.left) and on_data(found.right)
+        if found is None:
+            return False
+        sides, recording = (found.left, found.right), self.dependence.recording
+        if any(0 in shape(recording, side) for side in sides):
+            return False
+        return all(self.dependence.on_data(side) for side in sides)
 
     def learned_map(self, node: Node) -> tuple[Node, Node] | None:
         """Return (data, weight) when `node` applies a learned linear map to data."""

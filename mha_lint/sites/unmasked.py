@@ -12,6 +12,9 @@ from mha_lint.capture import Replay
 from mha_lint.sites.dependence import Dependence, is_number
 from mha_lint.sites.trace import Trace, trace
 
+MOST = 16
+"""Nodes between scores and logits that are asked."""
+
 
 def unmasked(
     dependence: Dependence, replay: Replay, scores: Node, logits: Node, traced: Trace
@@ -24,9 +27,14 @@ def unmasked(
     if bool(traced.responds.all()) or not traced.responds.numel():
         return traced
     sized = tuple(traced.responds.shape)
-    for node in (scores, *dependence.between(scores, logits))[::-1]:
-        if not is_number(dependence.recording, node) or tuple(replay.base(node).shape) != sized:
-            continue
+    passed = [
+        node
+        for node in (scores, *dependence.between(scores, logits))
+        if is_number(dependence.recording, node) and tuple(replay.base(node).shape) == sized
+    ]
+    if len(passed) > MOST:  # an unrolled loop
+        passed = [*passed[: MOST // 2], *passed[-MOST // 2 :]]
+    for node in passed[::-1]:
         earlier = trace(replay, scores, node)
         if bool(earlier.responds.all()) and _agree(traced, earlier):
             index = tuple(

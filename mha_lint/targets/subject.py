@@ -50,7 +50,8 @@ class Subject:
 
     ``argument_names``: the names of the parameters that ``args`` fill, then those of ``kwargs``.
     ``sizes``: integers of the construction by parameter name or config attribute. ``stated``: every
-    number or bool that was passed or has a default, by name.
+    number or bool that was passed or has a default, by name. ``made_up``: nobody wrote the arguments
+    of the call, wherever its module comes from.
     """
 
     spec: TargetSpec
@@ -67,6 +68,7 @@ class Subject:
     notes: tuple[str, ...] = ()
     other_calls: tuple[str, ...] = ()
     maker: Maker | None = None
+    made_up: bool = False
 
     @property
     def build(self) -> str:
@@ -86,7 +88,7 @@ class Subject:
     @property
     def real(self) -> bool:
         """Return whether the call was written by somebody who knows the code."""
-        return self.recipe.how in ("stated", "usage", "live")
+        return self.recipe.how in ("stated", "usage", "live") and not self.made_up
 
     def rebuilt(self) -> Subject:
         """Return the same subject made anew: same seed, own parameters and inputs."""

@@ -1,7 +1,9 @@
 """Two linear maps follow each other with nothing between them.
 
 What: A q, k or v passes through two learned linear maps in a row: most often through a linear layer
-in front of nn.MultiheadAttention, which holds W_Q, W_K and W_V already.
+in front of nn.MultiheadAttention, which holds W_Q, W_K and W_V already. Two that have fewer weights
+than the one in their place would have are a design: a bottleneck, a convolution of each channel by
+itself beside one that mixes channels.
 
 Why: Two linear maps are one linear map. The second adds parameters and time, and nothing that the
 first could not represent.

@@ -3,8 +3,9 @@
 What: Every head has a W_Q, W_K and W_V of its own. Here two of q, k and v read the same channels of
 one projection, or all heads apply one small weight to their slices (a list built with `[layer] * h`
 holds one layer h times). Multi-query attention shares keys and values among the query heads and is
-fine. Reformer shares q and k on purpose, with keys normalised and a token's own key hidden: hence a
-warning.
+fine, also where the one head of keys is that of values: each head's W_Q and W_O are then maps of its
+own of one latent. Reformer shares q and k on purpose, with keys normalised and a token's own key
+hidden: hence a warning.
 
 Why: With q = k the score matrix is symmetric, and tokens tend to look at themselves most; heads that
 share all their weights cannot specialise.

@@ -7,11 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch import Tensor, nn
 
 from mha_lint.engine import check
+from mha_lint.engine.config import judge_copy
 from mha_lint.model.finding import Severity
 from mha_lint.model.report import Status, TargetReport
 from mha_lint.model.settings import Settings
+from mha_lint.model.target import TargetSpec
+from mha_lint.rulebook.pack import builtin_pack, load_pack
+from mha_lint.targets.live import live_subject, take
+from mha_lint.targets.pretrained.larger import LARGER
 from mha_lint.targets.resolve import parse_target
 
 LLAMA = {
@@ -75,3 +82,54 @@ def test_what_cannot_be_read_fails_with_the_reason(
     report = judged(tmp_path, values)
     assert report.status is Status.FAILED
     assert report.reason is not None and reason in report.reason
+
+
+class Stage(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v = nn.Linear(24, 24), nn.Linear(24, 24), nn.Linear(24, 24)
+        self.out = nn.Linear(24, 24)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (m(x).unflatten(-1, (4, 6)).transpose(1, 2) for m in (self.q, self.k, self.v))
+        weights = torch.softmax(q @ k.mT / 6**0.5, -1)
+        joined: Tensor = self.out((weights @ v).transpose(1, 2).flatten(2))
+        return joined
+
+
+class Pictures(nn.Module):
+    """Halves a picture until hardly anything is left to attend to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.down, self.stage = nn.Conv2d(3, 24, 8, 8), Stage()
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        mixed: Tensor = self.stage(self.down(pixels).flatten(2).mT)
+        return mixed
+
+
+def small(module: nn.Module, x: Tensor) -> TargetReport:
+    torch.manual_seed(0)
+    subject = live_subject(take(module, (x,), {}))
+    rules = load_pack(builtin_pack())
+    return judge_copy(subject, TargetSpec(text="small"), Settings("/"), rules).report
+
+
+def test_one_position_is_judged_in_a_larger_picture() -> None:
+    report = small(Pictures(), torch.randn(2, 3, 8, 8))
+    assert report.status is Status.CHECKED
+    assert [(s.module, s.num_heads) for s in report.sites] == [("stage", 4)]
+    assert report.notes[-1] == LARGER
+
+
+@pytest.mark.parametrize("most", ["LONGEST", "LARGEST"])
+def test_a_model_that_is_too_much_is_judged_by_its_modules(
+    most: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = nn.Sequential(Stage(), nn.Linear(24, 24))
+    assert small(module, torch.randn(2, 7, 24)).notes[-1].startswith("called with")
+    monkeypatch.setattr(f"mha_lint.engine.config.{most}", 10)
+    report = small(module, torch.randn(2, 7, 24))
+    assert report.notes[-1] == "too much to be judged as a whole: its modules were"
+    assert [(s.module, s.num_heads) for s in report.sites] == [("0", 4)]

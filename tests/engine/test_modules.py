@@ -5,13 +5,15 @@ from __future__ import annotations
 import linecache
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from mha_lint.engine.modules import judge_modules, recorded
-from mha_lint.engine.target import judge_subject
+from mha_lint.engine import modules
+from mha_lint.engine.modules import TOO_LARGE, judge_modules, recorded
+from mha_lint.engine.target import Judged, judge_subject
 from mha_lint.model.report import Status
 from mha_lint.model.settings import Settings
 from mha_lint.model.target import TargetSpec
@@ -96,3 +98,103 @@ def test_a_fault_of_one_layer_is_told_at_its_line() -> None:
 def test_without_attention_there_is_nothing_to_judge(module: nn.Module) -> None:
     subject = live_subject(take(module, (torch.randn(2, 4),), {}))
     assert judge_modules(subject, SPEC, SETTINGS, [], recorded(subject)) is None
+
+
+@pytest.mark.parametrize("made_up", [True, False])
+def test_what_nobody_wrote_stays_so_inside(made_up: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[bool] = []
+
+    def judged(subject: Subject, *rest: Any) -> Judged:
+        seen.append(subject.made_up)
+        return judge_subject(subject, *rest)
+
+    monkeypatch.setattr(modules, "judge_subject", judged)
+    subject = subject_of([6.0, 6.0])
+    subject.made_up = made_up
+    assert judge_modules(subject, SPEC, SETTINGS, [], recorded(subject)) is not None
+    assert set(seen) == {made_up}
+
+
+class Chooser(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k = nn.Linear(24, 24), nn.Linear(24, 24)
+        self.v = nn.Linear(24, 24)
+
+    def forward(self, x: Tensor) -> Tensor:
+        chosen: Tensor = torch.softmax(self.q(x) @ self.k(x).mT / math.sqrt(24), -1) @ self.v(x)
+        return chosen
+
+
+class Around(Attention):
+    """Attends to what another attention made of the input."""
+
+    def __init__(self, divisor: float) -> None:
+        super().__init__(divisor)
+        self.chooser = Chooser()
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k = (m(x).unflatten(-1, (4, 6)).transpose(1, 2) for m in (self.q, self.k))
+        weights = torch.softmax(q @ k.mT / math.sqrt(self.divisor), -1)
+        v = self.v(self.chooser(x)).unflatten(-1, (4, 6)).transpose(1, 2)
+        joined: Tensor = (weights @ v).transpose(1, 2).flatten(2)
+        return joined
+
+
+def test_an_attention_within_another_is_told_once() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(Around(24.0), nn.Linear(24, 24))
+    subject = live_subject(take(model, (torch.randn(2, 7, 24),), {}))
+    judged = judge_modules(subject, SPEC, SETTINGS, load_pack(builtin_pack()), recorded(subject))
+    assert judged is not None
+    assert sorted((s.module, s.num_heads) for s in judged.report.sites) == [
+        ("0", 4),
+        ("0.chooser", 1),
+    ]
+    (finding,) = [f for f in judged.report.findings if f.code == "MHA202"]
+    assert "math.sqrt(self.divisor)" in linecache.getline(__file__, finding.span.line)
+
+
+def test_of_a_large_call_two_samples_are_judged() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(Attention(6.0), nn.Linear(24, 24))
+    subject = live_subject(take(model, (torch.randn(64, 90, 24),), {}))
+    judged = judge_modules(subject, SPEC, SETTINGS, load_pack(builtin_pack()), recorded(subject))
+    assert judged is not None
+    (site,) = judged.report.sites
+    assert (site.module, judged.report.findings) == ("0", ())
+    assert "(2, 4, 90, 90)" in " ".join(step.text for step in site.pipeline)
+
+
+class Fixed(Attention):
+    """Takes one length only, so that its call cannot be made smaller."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.shape[:2] != (4, 600):
+            raise ValueError("made for 4 samples of 600 positions")
+        return super().forward(x)
+
+
+def test_what_is_too_large_is_said_and_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mha_lint.engine.modules.LARGEST", 1 << 20)
+    torch.manual_seed(0)
+    model = nn.Sequential(Fixed(6.0), nn.Linear(24, 24))
+    subject = live_subject(take(model, (torch.randn(4, 600, 24),), {}))
+    judged = judge_modules(subject, SPEC, SETTINGS, load_pack(builtin_pack()), recorded(subject))
+    assert judged is not None
+    assert (judged.report.status, judged.report.sites) == (Status.FAILED, ())
+    assert judged.report.reason == f"Fixed (0): {TOO_LARGE}"
+
+
+def test_where_all_modules_hold_none_that_is_told() -> None:
+    class Algebra(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            step = torch.sigmoid(x @ x.mT)
+            made: Tensor = step + step @ step
+            return made
+
+    model = nn.Sequential(nn.Linear(24, 24), Algebra())
+    subject = live_subject(take(model, (torch.randn(2, 7, 24),), {}))
+    judged = judge_modules(subject, SPEC, SETTINGS, [], recorded(subject))
+    assert judged is not None
+    assert judged.report.reason == "no attention was found in the recorded call"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 Known = Callable[[Any], Any]
 Why = Callable[[Any], tuple[str, str]]
 
+FIXTURES = Path(__file__).parents[2] / "fixtures" / "correct" / "cache"
 START = "start = 0 if past is None else past[0].size(2)"
 RETURN = "return self.out_proj(merged), (k, v)"
 BIASED = (
@@ -72,6 +74,48 @@ def test_a_bias_made_for_the_new_positions(measured: Measure, known: Known) -> N
     case = measured(bias, ("math.sqrt(self.d_k)\n", "math.sqrt(self.d_k) - bias\n"), text=CACHED)
     found = known(case.facts.cache)
     assert (found.cause, found.span.line) == ("bias", case.line("here = "))
+
+
+PICTURES = (
+    ("past=None):", "past=None, pictures=None):"),
+    (
+        "        start = 0",
+        "        if pictures is not None:\n"
+        "            if pictures.size(1) != x.size(1) - 5:\n"
+        "                raise ValueError('pictures do not go with the words')\n"
+        "            x = x + pictures.mean(1, keepdim=True)\n"
+        "        start = 0",
+    ),
+)
+
+
+def test_pictures_are_left_out_of_what_is_decoded(measured: Measure, known: Known) -> None:
+    call = "torch.randn(2, 7, 24), pictures=torch.randn(2, 2, 24)"
+    fact = measured(*PICTURES, text=CACHED, call=call).facts.cache
+    assert (known(fact).argument, known(fact).agrees) == ("past", True)
+
+
+def test_a_fault_is_found_beside_pictures(measured: Measure, known: Known) -> None:
+    call = "torch.randn(2, 7, 24), pictures=torch.randn(2, 2, 24)"
+    case = measured(*PICTURES, ("[past[1], v]", "[v, past[1]]"), text=CACHED, call=call)
+    found = known(case.facts.cache)
+    assert (found.agrees, found.cause) == (False, "stored values")
+    assert found.span.line == case.line("[v, past[1]]")
+
+
+@pytest.mark.parametrize("switch", ["use_cache=None", "use_cache=False"])
+def test_a_cache_that_nothing_is_returned_for(measured: Measure, why: Why, switch: str) -> None:
+    case = measured(
+        ("x, past=None):", f"x, past=None, {switch}):"),
+        ("0 if past is None else past[0].size(2)", "0 if past is None else past.nothing()"),
+        ("        if past is not None:\n", "        if past is not None and past.nothing():\n"),
+        (RETURN, "return self.out_proj(merged), weights"),
+        text=CACHED,
+    )
+    assert why(case.facts.cache) == (
+        "NotApplicable",
+        "asked for past, a call returns what it returns without",
+    )
 
 
 def test_a_triangle_of_the_step_is_named_as_such(measured: Measure, known: Known) -> None:
@@ -167,3 +211,12 @@ def test_a_kept_list(measured: Measure, known: Known) -> None:
     assert (found.differs, found.name, found.documented) == (True, "seen", "")
     assert case.marked(found.span) == "self.seen.append(v)"
     assert found.change > 0.01
+
+
+def test_a_pick_among_equals_departs_by_chance(measured: Measure, known: Known, why: Why) -> None:
+    text = (FIXTURES / "keys_with_most_equal_bits.py").read_text()
+    case = measured(text=text, build="Stack(32, 4, keep=4)", call="torch.randn(2, 9, 32)")
+    assert known(case.facts.cache).agrees
+    case = measured(text=text, build="Stack(32, 4, keep=2)", call="torch.randn(2, 9, 32)")
+    undefined = "it picks among equal numbers: which of them is not defined"
+    assert why(case.facts.cache) == ("Unknown", undefined)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from mha_lint.capture import record
 from mha_lint.facts.bench import Bench
-from mha_lint.facts.configured import configured
+from mha_lint.facts.configured import configured, names_read_around
 
 OPTIONS = {"key_scale": 0.4, "unread_scale": 0.5}
 
@@ -43,6 +43,13 @@ def test_entries_that_the_code_reads() -> None:
     config = SimpleNamespace(multiplier=0.125, width=8, unread=0.25, name="x", flag=True)
     bench = Bench.of(record(Model(config), (torch.randn(2, 5, 8),), {}))
     assert configured(bench, bench.sites[0]) == {"multiplier": 0.125, "width": 8, "key_scale": 0.4}
+
+
+def test_names_that_the_code_around_the_sites_reads() -> None:
+    config = SimpleNamespace(multiplier=0.125, width=8)
+    found = names_read_around(Bench.of(record(Model(config), (torch.randn(2, 5, 8),), {})))
+    assert {"multiplier", "width", "key_scale"} <= found
+    assert "unread_scale" not in found
 
 
 def test_a_function_has_none() -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mha_lint.facts.contract import docstring_of, said_by_name, words_of
+from mha_lint.facts.contract import contract_of, docstring_of, said_by_name, words_of
 from mha_lint.model.contract import ContractEntry
 from tests.facts.conftest import PLAIN
 
@@ -169,3 +169,38 @@ def test_an_order_of_shared_heads_by_its_docstring(
     case = measured(("    def __init__", f'    """{text}"""\n\n    def __init__'))
     said = case.facts.contract.entry("gqa")
     assert (said is not None and said.value == "tiled" and not said.stated) == found
+
+
+COPIED = PLAIN.replace(
+    "        self.h = num_heads\n", "        self.h = num_heads\n        self.is_causal = True\n"
+)
+EITHER = (
+    ("forward(self, x)", "forward(self, x, encoder_hidden_states=None)"),
+    ("        B, T, C = x.shape\n",
+     "        B, T, C = x.shape\n        source = x if encoder_hidden_states is None else encoder_hidden_states\n"),
+    ("self.k_proj(x).view(B, T,", "self.k_proj(source).view(B, -1,"),
+    ("self.v_proj(x).view(B, T,", "self.v_proj(source).view(B, -1,"),
+)  # fmt: skip
+
+
+def test_a_flag_that_a_class_for_cross_attention_has_too_says_nothing(measured: Measure) -> None:
+    alone, either = measured(text=COPIED), measured(*EITHER, text=COPIED)
+    entry = ContractEntry("causal", True, "attribute is_causal=True")
+    assert contract_of(alone.subject).entry("causal") == entry
+    assert contract_of(either.subject).entry("causal") is None
+
+
+def test_a_flag_that_the_constructor_takes_is_chosen(measured: Measure) -> None:
+    chosen = (
+        ("d_model, num_heads):", "d_model, num_heads, is_causal=True):"),
+        ("self.is_causal = True", "self.is_causal = is_causal"),
+    )
+    entry = contract_of(measured(*EITHER, *chosen, text=COPIED).subject).entry("causal")
+    assert entry is not None
+    assert entry.value is True
+
+
+def test_a_flag_that_is_off_for_every_use_still_says_so(measured: Measure) -> None:
+    off = ("self.is_causal = True", "self.is_causal = False")
+    entries = contract_of(measured(*EITHER, off, text=COPIED).subject).entries
+    assert ContractEntry("causal", False, "attribute is_causal=False") in entries

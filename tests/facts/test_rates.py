@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from mha_lint.facts.rates import (
     is_for_attention,
@@ -19,6 +21,7 @@ from mha_lint.facts.rates import (
 )
 from mha_lint.model.report import NotChecked
 from mha_lint.model.target import TargetSpec
+from mha_lint.targets.live import live_subject, take
 from mha_lint.targets.open import open_subject
 from mha_lint.targets.subject import Subject
 
@@ -34,6 +37,24 @@ class Cfg:
     dim: int = 8
     attn_pdrop: float = 0.1
     resid_pdrop: float = 0.2
+
+
+@dataclass
+class Whole:
+    dim: int = 8
+    dropout: float = 0.2
+    attention_dropout: float = 0.0
+    memory_attention_dropout: float = 0.1
+
+
+class Beside(nn.Module):
+    def __init__(self, config, dropout=0.0):
+        super().__init__()
+        self.config, self.rate = config, dropout
+        self.lin = nn.Linear(config.dim, config.dim)
+
+    def forward(self, x):
+        return self.lin(x)
 
 
 class Plain(nn.Module):
@@ -80,6 +101,28 @@ def test_rates_are_told_by_their_names_and_values(opened: Any) -> None:
 
 def test_of_a_config_only_those_for_attention_count(opened: Any) -> None:
     assert rates_of(opened("Configured(Cfg())")) == {"attn_pdrop": 0.1, "dropout": 0.3}
+
+
+def test_an_entry_that_is_called_as_an_argument_is_none(opened: Any) -> None:
+    assert rates_of(opened("Beside(Whole())")) == {}
+    assert rates_of(opened("Beside(Whole(), 0.3)")) == {"dropout": 0.3}
+    assert rates_of(opened("Beside(Whole(), dropout=0.2)")) == {"dropout": 0.2}
+
+
+def test_of_several_entries_for_attention_those_that_are_read_count(opened: Any) -> None:
+    subject = opened("Beside(Whole(attention_dropout=0.3))")
+    assert rates_of(subject) == {}
+    assert rates_of(subject, frozenset({"dim", "dropout"})) == {}
+    assert rates_of(subject, frozenset({"attention_dropout"})) == {"attention_dropout": 0.3}
+
+
+def test_a_module_of_a_program_has_entries_that_it_reads(opened: Any) -> None:
+    module = opened("Configured(Cfg())").module
+    module.cfg = SimpleNamespace(attn_pdrop=0.1, dropout=0.3)
+    live = live_subject(take(module, (torch.randn(2, 3, 8),), {}))
+    assert live.stated["dropout"] == 0.3
+    assert rates_of(live) == {}
+    assert rates_of(live, frozenset({"attn_pdrop", "dropout"})) == {"attn_pdrop": 0.1}
 
 
 def test_small_numbers_of_other_names(opened: Any) -> None:

@@ -135,3 +135,66 @@ def test_tensors_that_change_places(
     call = {"build": "Both(24)", "call": "torch.randn(2, 5, 24), torch.randn(2, 5, 24)"}
     case = measured(("b @ a.mT", again), text=BOTH, **call)
     assert [known(site.roles).same for site in case.facts.sites] == [same, same]
+
+
+ONE_LATENT = """\
+class Latent(nn.Module):
+    def __init__(self, width, heads, size):
+        super().__init__()
+        self.h, self.size = heads, size
+        self.ask, self.latent = nn.Linear(width, heads * size), nn.Linear(width, size * SHARES)
+        self.out = nn.Linear(heads * size, width)
+        IDLE
+
+    def forward(self, x):
+        q = self.ask(x).unflatten(-1, (self.h, self.size)).transpose(1, 2)
+        kv = self.latent(x).unflatten(-1, (SHARES, self.size)).transpose(1, 2)
+        weights = torch.softmax(q @ kv.mT / self.size**0.5, dim=-1)
+        return self.out((weights @ kv).transpose(1, 2).flatten(2))
+"""
+
+
+def latent(measured: Measure, *, shares: str = "1", idle: str = "pass", heads: int = 4) -> Any:
+    text = ONE_LATENT.replace("SHARES", shares).replace("IDLE", idle)
+    return measured(text=text, build=f"Latent(24, {heads}, 6)", call="torch.randn(2, 5, 24)").site
+
+
+def test_one_head_that_serves_all_may_be_compared_and_summed(
+    measured: Measure, known: Known
+) -> None:
+    assert known(latent(measured).roles).same == ()
+    assert known(latent(measured, shares="4").roles).same == ("kv",)
+    assert known(latent(measured, heads=1).roles).same == ("kv",)
+
+
+def test_with_a_projection_left_over_it_is_no_design(measured: Measure, known: Known) -> None:
+    found = known(latent(measured, idle="self.value = nn.Linear(width, size)").roles)
+    assert (found.same, found.value_is, found.unused) == (("kv",), "k", ("value.weight",))
+
+
+SKETCH = """\
+class Sketched(nn.Module):
+    def __init__(self, width, heads, size):
+        super().__init__()
+        self.h, self.size = heads, size
+        self.ask, self.latent = nn.Linear(width, heads * size), nn.Linear(width, size)
+        self.sketch = nn.Linear(width, size)
+        self.out = nn.Linear(heads * size, width)
+
+    def forward(self, x):
+        B, T, C = x.shape
+        q = self.ask(x).unflatten(-1, (self.h, self.size)).transpose(1, 2)
+        far = self.sketch(x)[:, : T // 16 * 16]
+        far = far.unflatten(1, (-1, 16)).mean(2) if T > 15 else x.new_zeros(B, 0, self.size)
+        kv = torch.cat([self.latent(x), far], dim=1)[:, None]
+        weights = torch.softmax(q @ kv.mT / self.size**0.5, dim=-1)
+        return self.out((weights @ kv).transpose(1, 2).flatten(2))
+"""
+
+
+def test_a_call_too_short_for_a_projection_leaves_it_idle(measured: Measure, known: Known) -> None:
+    short = {"text": SKETCH, "build": "Sketched(24, 4, 6)"}
+    case = measured(**short, call="torch.randn(2, 5, 24)")
+    assert (known(case.site.roles).unused, known(case.site.roles).same) == ((), ())
+    found = known(measured(("T // 16 * 16", "T"), **short, call="torch.randn(2, 5, 24)").site.roles)
+    assert found.unused == ("sketch.weight",)

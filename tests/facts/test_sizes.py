@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mha_lint.facts.sizes import user_line
+from mha_lint.facts.sizes import bench_of, user_line
 from mha_lint.model.facts import Dims
 from tests.facts.spellings import SPELLINGS
 
@@ -189,3 +189,14 @@ def test_a_residual_of_another_width_is_not_the_heads_business(
 ) -> None:
     case = raw(measured, ("return self.out_proj(merged)", "return x + self.out_proj(merged)"))
     assert {f.kind for f in known(case.facts.size_failures)} == {"other"}
+
+
+def test_a_second_size_that_computes_far_more_is_left_out(
+    measured: Measure,
+) -> None:
+    spelling = next(iter(SPELLINGS.values()))
+    case = measured(text=spelling.text, build=spelling.build, call=spelling.call)
+    assert case.measured.second is not None
+    other = case.measured.second.subject
+    assert bench_of(other, most=100) is None
+    assert bench_of(other) is not None

@@ -118,3 +118,72 @@ def test_nothing_is_read_of_values_that_are_not_there() -> None:
         recording = record(model, (x,), {}, copy=False, compare=False)
     (part,) = parts_of(recording)
     assert part.alike == ("layers.0.attention", "layers.1.attention")
+
+
+class Chosen(Attention):
+    """Asks a small product of its own which keys to read."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__(width, 4, 0.5)
+        self.index = Index(width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (
+            t.unflatten(-1, (self.heads, -1)).transpose(1, 2) for t in self.qkv(x).chunk(3, -1)
+        )
+        scores = q @ k.mT * self.factor
+        weights = torch.softmax(scores + self.index(x).unsqueeze(1), dim=-1)
+        joined: Tensor = self.out((weights @ v).transpose(1, 2).flatten(2))
+        return joined
+
+
+class Index(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.q, self.k, self.gain = nn.Linear(width, 8), nn.Linear(width, 8), nn.Linear(width, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k = self.q(x).unflatten(-1, (2, 4)), self.k(x).unflatten(-1, (2, 4))
+        each = torch.relu(torch.einsum("bqhd,bkhd->bqkh", q, k))
+        told: Tensor = torch.einsum("bqkh,bqh->bqk", each, self.gain(x))
+        return torch.where(told > told.median(), 0.0, -1e9)
+
+
+def test_an_attention_around_a_part_is_a_part_of_its_own(
+    recorded: Callable[..., Recording],
+) -> None:
+    model = nn.Sequential(Chosen(24), nn.Linear(24, 24))
+    found = parts_of(recorded(model, torch.randn(2, 5, 24)))
+    assert [(p.path, p.class_name) for p in found] == [("0", "Chosen"), ("0.index", "Index")]
+
+
+def test_a_list_of_modules_is_no_part_but_what_calls_them(
+    recorded: Callable[..., Recording],
+) -> None:
+    class Pooled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one = nn.Linear(24, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            summed: Tensor = torch.softmax(self.one(x), 1).mT @ x
+            return x * summed
+
+    class Stack(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList(Pooled() for _ in range(2))
+
+        def forward(self, x: Tensor) -> Tensor:
+            for layer in self.layers:
+                x = layer(x)
+            return x
+
+    (part,) = parts_of(recorded(nn.Sequential(Stack(), nn.ReLU()), torch.randn(2, 5, 24)))
+    assert (part.path, part.class_name) == ("0", "Stack")
+
+
+def test_a_part_tells_how_much_it_computes(recorded: Callable[..., Recording]) -> None:
+    recording = recorded(Model(24, [0.5]), torch.randn(2, 5, 24))
+    (part,) = parts_of(recording)
+    assert part.computed(recording) > 2 * 5 * 24 * 4 + 2 * (2 * 4 * 5 * 5)

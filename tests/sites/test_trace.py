@@ -10,6 +10,7 @@ from torch import Tensor, fx
 
 from mha_lint.capture import Replay
 from mha_lint.sites.trace import (
+    depends_on_values,
     dominant_index,
     influence_codes,
     mostly_varies_along,
@@ -182,3 +183,38 @@ def test_code_that_fails_on_moved_data_gives_no_answer(replayed: Replayed) -> No
     x[0, 0] = -1e-9  # positive as soon as it is moved
     found = trace(*replayed(lambda x: x[x > 0].cumsum(0), x))
     assert not bool(found.responds.any())
+
+
+def pairs_almost_equal() -> Tensor:
+    """Return (2, 40) numbers in pairs, one pair of which lies closer than a push."""
+    x = torch.randn(2, 40, generator=torch.Generator().manual_seed(3))
+    x[0, 6] = x[0, 7] + 3e-8
+    return x
+
+
+def test_a_maximum_of_two_that_are_almost_equal_is_picked_by_the_data(replayed: Replayed) -> None:
+    args = replayed(lambda x: x.view(2, 20, 2).amax(-1), pairs_almost_equal().double())
+    assert depends_on_values(*args)
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        lambda x: x.view(2, 20, 2)[..., 0] * 3,
+        lambda x: torch.nn.functional.layer_norm(x, (40,)),
+        lambda x: x @ torch.linspace(-1, 1, 1600, dtype=x.dtype).view(40, 40).sin(),
+    ],
+)
+def test_what_stays_in_its_place(layout: Callable[[Tensor], Tensor], replayed: Replayed) -> None:
+    assert not depends_on_values(*replayed(layout, pairs_almost_equal().double()))
+
+
+def test_what_a_push_hides_is_no_slope(replayed: Replayed) -> None:
+    low = torch.finfo(torch.float32).min
+
+    def best_half(x: Tensor) -> Tensor:
+        kept = torch.zeros_like(x, dtype=torch.bool).scatter(-1, x.relu().topk(6).indices, True)
+        return torch.ones_like(x).masked_fill(~kept, low)
+
+    x = torch.randn(2, 12, generator=torch.Generator().manual_seed(5)) - 1.0
+    assert not bool(trace(*replayed(best_half, x.double())).responds.any())

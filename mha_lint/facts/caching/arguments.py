@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import re
 from collections.abc import Iterable
@@ -16,8 +17,8 @@ from mha_lint.facts.bench import Bench
 from mha_lint.facts.influence import entries
 from mha_lint.model.facts import Kind
 from mha_lint.sites.dependence import operands
-from mha_lint.targets.infer.bodies import parameters_of
 from mha_lint.targets.infer.input_names import MASK, ROTARY
+from mha_lint.targets.infer.signatures import parameters_of
 from mha_lint.targets.subject import Subject
 
 CACHE = re.compile(
@@ -44,7 +45,8 @@ class Arguments:
     ``sequences``: tensors that are cut into chunks, with their axis of positions; ``caches``: what
     takes the past; ``places``: numbers or indices that say where a chunk stands, with whether they
     are required; ``tables``: tensors with a row for each position; ``switches``: flags that ask for a
-    cache; ``fixed``: all that is passed as recorded. ``required``: caches without a default. ``step``: how many
+    cache; ``fixed``: all that is passed as recorded, ``extras``: tensors among it that a call may leave
+    out, as pictures beside a text. ``required``: caches without a default. ``step``: how many
     positions a step has: those of the recorded call where it passes a past, and the user wrote it.
     """
 
@@ -56,6 +58,7 @@ class Arguments:
     masks: dict[str, Any] = field(default_factory=dict)
     switches: list[str] = field(default_factory=list)
     fixed: dict[str, Any] = field(default_factory=dict)
+    extras: list[str] = field(default_factory=list)
     recorded: dict[str, Any] = field(default_factory=dict)
     length: int = 0
     step: int = 1
@@ -81,7 +84,7 @@ def arguments_of(subject: Subject, bench: Bench) -> Arguments | None:
         given = name in recorded
         value = recorded.get(name, parameter.default)
         required = parameter.default is inspect.Parameter.empty
-        if isinstance(value, bool):
+        if isinstance(value, bool) or (value is None and SWITCH.search(low)):
             if SWITCH.search(low):
                 found.switches.append(name)
             elif given:
@@ -100,11 +103,21 @@ def arguments_of(subject: Subject, bench: Bench) -> Arguments | None:
             found.tables[name] = (value, _follows(value, found.length) or 0)
         elif given:
             found.fixed[name] = value
+            if parameter.default is None and any(True for _ in tensors(value)):
+                found.extras.append(name)
     if subject.real and any(
         any(True for _ in tensors(recorded.get(name))) for name in found.caches
     ):
         found.step = min(max(found.length, 1), WIDEST)
     return found
+
+
+def without_extras(arguments: Arguments) -> Arguments | None:
+    """Return the arguments of a call on the sequence alone, None if nothing was left out."""
+    if not arguments.extras:
+        return None
+    fixed = {n: v for n, v in arguments.fixed.items() if n not in arguments.extras}
+    return dataclasses.replace(arguments, fixed=fixed, extras=[])
 
 
 def _sequence_axes(bench: Bench, recorded: dict[str, Any]) -> dict[str, int]:

@@ -133,6 +133,29 @@ class Caller:
         return Span(own[-1].filename, own[-1].lineno or 1) if own else None
 
 
+def returns_nothing_more(caller: Caller) -> bool:
+    """Return whether a call that is asked for a cache gives nothing that another does not give."""
+    switches = caller.arguments.switches
+    if not switches:
+        return False
+    plan = Plan((), lambda: {}, "")
+    try:
+        asked = caller.run(caller.fresh(), plan, 0, caller.tokens, {})
+        plain = caller.run(caller.fresh(), plan, 0, caller.tokens, dict.fromkeys(switches, False))
+    except NotRunError:
+        return False
+    return _entries(asked) == _entries(plain)
+
+
+def _entries(output: Any) -> object:
+    """Return what an output holds at its top: its keys or types."""
+    if isinstance(output, dict):
+        return {key: type(value) for key, value in output.items()}
+    if isinstance(output, list | tuple):
+        return [type(value) for value in output]
+    return type(output)
+
+
 def _drawn(value: Tensor, axis: int, count: int, seed: int) -> Tensor:
     """Return a random tensor like `value` with `count` positions along `axis`."""
     generator = torch.Generator().manual_seed(seed)

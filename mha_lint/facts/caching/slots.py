@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from mha_lint.facts.caching.arguments import Arguments
 from mha_lint.facts.caching.fresh import fresh_module
 from mha_lint.facts.caching.state import may_keep
-from mha_lint.targets.infer.bodies import parameters_of
+from mha_lint.targets.infer.signatures import parameters_of
 from mha_lint.targets.subject import Subject
 
 LEAST_AXES = 3

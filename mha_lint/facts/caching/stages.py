@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.fx import Node
 
-from mha_lint.capture import Replay, record
+from mha_lint.capture import Recording, Replay, record
 from mha_lint.facts.bench import Bench
 from mha_lint.facts.caching.calls import Caller
 from mha_lint.facts.caching.lines import (
@@ -85,7 +85,7 @@ def departure(caller: Caller, trial: Trial, number: int) -> Departure:
         return Departure()
 
 
-def _recorded(caller: Caller, trial: Trial, first: int, end: int) -> Recorded | None:
+def recording_of(caller: Caller, trial: Trial, first: int, end: int) -> Recording:
     """Record the call on positions `first` to `end`, with what comes before cached."""
     module = caller.fresh()
     past = trial.plan.start()
@@ -95,10 +95,12 @@ def _recorded(caller: Caller, trial: Trial, first: int, end: int) -> Recorded | 
         output = caller.run(module, trial.plan, begin, until, past)
         past = returned_at(caller, trial.plan, output, past, trial.index)
     args, named = caller.arguments_for(trial.plan, first, end, past)
-    recording = record(module, args, named)
-    if not recording.faithful.ok:
-        return None
-    return Recorded(Bench.of(recording))
+    return record(module, args, named)
+
+
+def _recorded(caller: Caller, trial: Trial, first: int, end: int) -> Recorded | None:
+    recording = recording_of(caller, trial, first, end)
+    return Recorded(Bench.of(recording)) if recording.faithful.ok else None
 
 
 def _compared(
@@ -310,10 +312,10 @@ def _line(
     width = caller.step
     for first, end in ((position - 1, position - 1 + width), (position, position + width + 1)):
         try:
-            recorded = _recorded(caller, trial, first, end)
+            one: Recorded | None = _recorded(caller, trial, first, end)
         except Exception:  # user code: steps of two positions may not be meant
-            recorded = None
-        others.append(recorded.bench if recorded is not None else step.bench)
+            one = None
+        others.append(one.bench if one is not None else step.bench)
     found = position_line(step.bench, others[0], others[1], node) or span_of(node)
     return _of_keys_alone(step, node, found) if cause == "key" else found
 

@@ -12,12 +12,12 @@ from torch import nn
 from mha_lint.facts.axis_words import source_text
 from mha_lint.facts.bench import Bench
 from mha_lint.facts.classes import class_sources, tree_of
-from mha_lint.facts.contract import CAUSAL_FLAGS, contract_of, said_by_name
+from mha_lint.facts.contract import CAUSAL_FLAGS, contract_of, is_for_every_use, said_by_name
 from mha_lint.facts.declaration import declared_at
 from mha_lint.model.contract import Contract
 from mha_lint.sites.site import Site
-from mha_lint.targets.infer.bodies import parameters_of
 from mha_lint.targets.infer.input_names import MASK
+from mha_lint.targets.infer.signatures import parameters_of
 from mha_lint.targets.subject import Subject
 
 AHEAD = re.compile(
@@ -107,7 +107,7 @@ def _flag(owners: list[nn.Module]) -> tuple[str, bool] | None:
     for owner in owners:
         for name in sorted(CAUSAL_FLAGS):
             value = vars(owner).get(name)
-            if isinstance(value, bool):
+            if isinstance(value, bool) and not (value and is_for_every_use(owner, name)):
                 return f"attribute {name}={value} of {type(owner).__name__}", value
     return None
 

@@ -86,6 +86,8 @@ def _on_queries(bench: Bench, site: Site, root: Root, rows: Rows) -> Misplaced |
         return None
     if _columns_hidden_too(bench, site, root, rows) or not _leaks(bench, site, root):
         return None
+    if not _hides_whole_rows(bench, site, root):
+        return None
     return Misplaced(
         "queries",
         root.name,
@@ -95,6 +97,16 @@ def _on_queries(bench: Bench, site: Site, root: Root, rows: Rows) -> Misplaced |
         _axis_line(bench, site, root),
         _leak_words(bench, site, root),
     )
+
+
+def _hides_whole_rows(bench: Bench, site: Site, root: Root) -> bool:
+    """Return whether an element decides on all that a query sees, and not on a few more keys."""
+    before = levels_of(bench, site).visible
+    for effect in effects_of(bench, site, root):
+        touched = effect.moves.any(-1)
+        if bool((before & ~effect.moves).any(-1)[touched].any()):
+            return False
+    return True
 
 
 def _is_row(root: Root) -> bool:

@@ -174,6 +174,8 @@ def landing(root: Root, effects: tuple[Effect, ...], rows: Rows, *, alone: bool)
             columns += int((right_key & ~astray).sum())
         else:
             at_key, key_known, key_none = _at(keys, rows.keys, g, j, t)
+            if rows.fed is not None:
+                key_none &= ~rows.fed[g, j]
             at_query, _, _ = _at(queries, rows.queries, g, i, t)
             on_column = right_key & at_key
             for held in keys:

@@ -134,3 +134,33 @@ def hidden_pairs(bench: Bench, site: Site) -> tuple[Tensor, Pairs] | None:
         return None
     final = pairs.table(site.weights, bench.recording.values[site.weights])
     return None if final is None else (final == 0, pairs)
+
+
+def built_form(value: Tensor, *, given: bool) -> Form | None:
+    """Return the form of a mask that was built: truth values, 0 and 1, or 0 and a large negative.
+
+    ``given``: it was made from arguments, so that it may hide nothing in this call.
+    """
+    if not value.numel():
+        return None  # no picture, no word: a mask of nothing
+    first = value.reshape(-1)[:1]
+    if bool((value == first).all()) and not (given and value.dtype == torch.bool):
+        return None
+    form = form_of(value, "mask")
+    return form if form is not None and (form.kind != "0-1" or value.is_floating_point()) else None
+
+
+def another_mask(value: Tensor, form: Form) -> Tensor:
+    """Return a mask of the same form that hides something else."""
+    if form.kind == "lengths":
+        return (value // 2).clamp(min=1)
+    generator = torch.Generator().manual_seed(29)
+    other = torch.rand(value.shape, generator=generator) < 0.5
+    if value.dim():
+        other.select(-1, 0).fill_(False)
+    if form.kind == "bool":
+        return value ^ other
+    if form.kind == "0-1":
+        return torch.where(other, 1 - value, value)
+    hides = torch.full_like(value, -1e4)
+    return torch.where(other, torch.where(value == 0, hides, torch.zeros_like(value)), value)

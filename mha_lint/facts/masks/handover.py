@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 from torch.fx import Node
 
 from mha_lint.facts.classes import functions_of, tree_of
-from mha_lint.facts.places import span_beside, span_of
+from mha_lint.facts.places import hands_all_on, span_beside, span_of
 from mha_lint.model.source import Frame, Span
 from mha_lint.sites.dependence import stack_of
 
@@ -18,7 +18,8 @@ def not_handed_on(node: Node, name: str) -> Span | None:
 
     From call to call the argument is followed by the names that it is bound to.
     """
-    return _followed(stack_of(node), {name.partition("[")[0].partition(".")[0]}) or span_of(node)
+    stack = tuple(f for f in stack_of(node) if not hands_all_on(f.span))
+    return _followed(stack, {name.partition("[")[0].partition(".")[0]}) or span_of(node)
 
 
 def _followed(stack: tuple[Frame, ...], names: set[str]) -> Span | None:
@@ -85,7 +86,7 @@ def not_used_beside(node: Node, made: Node) -> Span | None:
         return place
     names = dict.fromkeys(_targets_at(function, built), built.line)
     dropped = _bound_to_none(function, names, place)
-    stack = stack_of(node)
+    stack = tuple(f for f in stack_of(node) if not hands_all_on(f.span))
     frames = [d for d, f in enumerate(stack) if f.span == place]
     if dropped is not None or not frames:
         return dropped or place

@@ -17,6 +17,7 @@ from mha_lint.facts.bench import Bench
 from mha_lint.facts.influence import Entry, entries
 from mha_lint.facts.masks.once import once
 from mha_lint.facts.order import score_operands
+from mha_lint.sites.dependence import is_number
 from mha_lint.sites.site import Site
 
 STEP = 1e-6
@@ -45,10 +46,15 @@ class Held:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rows:
-    """What the queries and the keys of one site hold, entry by entry."""
+    """What the queries and the keys of one site hold, entry by entry.
+
+    ``fed``: (G, R) the keys that an argument reaches which is no entry (the patches of all pictures
+    in one list), None without such an argument: which positions they hold is not known.
+    """
 
     queries: tuple[Held, ...]
     keys: tuple[Held, ...]
+    fed: Tensor | None = None
 
     def own(self, *, queries: bool) -> Entry | None:
         """Return the one entry whose positions the queries (or keys) hold, None for none or several."""
@@ -93,7 +99,29 @@ def rows_of(bench: Bench, site: Site) -> Rows:
         for out, found in zip((queries, keys), _held(bench, site, entry, kept), strict=True):
             if bool(found.moves.any()):
                 out.append(found)
-    return Rows(tuple(queries), tuple(keys))
+    return Rows(tuple(queries), tuple(keys), _fed(bench, site))
+
+
+def _fed(bench: Bench, site: Site) -> Tensor | None:
+    """Return the keys that respond to float arguments which are no entries."""
+    assert site.k is not None
+    above = bench.dependence.ancestors([site.k.node])
+    told = {e.node for e in entries_of(bench)}
+    others = [
+        p
+        for p in bench.recording.placeholders
+        if p in above and p not in told and is_number(bench.recording, p)
+    ]
+    if not others:
+        return None
+    generator = torch.Generator().manual_seed(5)
+    by = {
+        p: torch.rand(at.shape, generator=generator, dtype=torch.float64) + 0.5
+        for p in others
+        for at in (bench.replay.base(p),)
+    }
+    _, keys = _responses(bench, site, {p: bench.replay.base(p) + STEP * v for p, v in by.items()})
+    return _moved(keys)
 
 
 def _held(bench: Bench, site: Site, entry: Entry, kept: dict[Node, Tensor]) -> tuple[Held, Held]:
@@ -175,10 +203,15 @@ def _respond(
     bench: Bench, site: Site, entry: Entry, kept: dict[Node, Tensor], by: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Return how queries and keys, (G, R, D), respond to a small push of the entry."""
+    at = bench.replay.base(entry.node)
+    return _responses(bench, site, {**kept, entry.node: at + STEP * by})
+
+
+def _responses(bench: Bench, site: Site, change: dict[Node, Tensor]) -> tuple[Tensor, Tensor]:
+    """Return how queries and keys, (G, R, D), respond to a small change."""
     assert site.q is not None and site.k is not None
     nodes = [site.q.node, site.k.node]
-    at = bench.replay.base(entry.node)
-    moved = bench.replay.run(nodes, {**kept, entry.node: at + STEP * by})
+    moved = bench.replay.run(nodes, change)
     gaps = {
         n: torch.nan_to_num((m - bench.replay.base(n)) / STEP)
         for n, m in zip(nodes, moved, strict=True)

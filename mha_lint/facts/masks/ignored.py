@@ -16,6 +16,8 @@ from mha_lint.facts.masks.declared import unread_triangles
 from mha_lint.facts.masks.forms import (
     HIDES,
     Form,
+    another_mask,
+    built_form,
     form_of,
     hidden_pairs,
     hides_already,
@@ -25,6 +27,7 @@ from mha_lint.facts.masks.handover import not_handed_on, not_used_beside
 from mha_lint.facts.masks.joins import apart
 from mha_lint.facts.masks.levels import levels_of
 from mha_lint.facts.masks.origins import PASSING, pattern_of
+from mha_lint.facts.masks.signs import tells_kinds
 from mha_lint.facts.masks.steps import steps_of
 from mha_lint.facts.masks.streams import is_nameless, of_absent_states
 from mha_lint.facts.order import NotArrangedError
@@ -176,11 +179,11 @@ class _Search:
         value = self.recording.values.get(node)
         if not isinstance(value, Tensor) or value.dim() < 2 or node in self.data:
             return None
-        if "lowered" in node.meta or self._is_library(node) or value.shape[-1] == 1:
-            return None  # with a last axis of one it lies on the channels of positions, not on keys
+        if "lowered" in node.meta or self._is_library(node) or self._lies_on_channels(node):
+            return None
         if pattern_of(self.bench, node).op == "placeholder":
             return None  # an argument as it came: see `unread`
-        form = _built_form(value, given=self._from_whole_numbers(node))
+        form = built_form(value, given=self._from_whole_numbers(node))
         if form is None or self._drawn(node):
             return None
         inputs = self.dependence.inputs_of(node)
@@ -190,6 +193,8 @@ class _Search:
             return None  # the attention hears of it otherwise, or it is about something else
         below = {n for n in self.dependence.descendants([node]) if n.op == "call_function"} - {node}
         if below & self.data or any(self._is_single(n) or op(n) in CHOSEN for n in below):
+            return None
+        if any(self._lies_on_channels(n) for n in below) or tells_kinds(self.bench, node):
             return None
         sites = self._waiting(
             sites_of_mask(self.bench, value, form, " ".join(inputs)), " ".join(inputs)
@@ -209,6 +214,11 @@ class _Search:
             not_used_beside(first.normaliser.weights, node),
             span_of(node),
         )
+
+    def _lies_on_channels(self, node: Node) -> bool:
+        """Return whether a mask has a last axis of one: then it chooses states, and hides no keys."""
+        value = self.recording.values.get(node)
+        return isinstance(value, Tensor) and value.dim() >= 2 and value.shape[-1] == 1
 
     def _chosen(self, member: Site, value: Tensor) -> bool:
         """Return whether a site has got another mask of the same kind: one of those for each kind of
@@ -332,7 +342,7 @@ class _Search:
         """
         subject = self.subject
         args, kwargs = list(subject.args), dict(subject.kwargs)
-        other = _another(value, form)
+        other = another_mask(value, form)
         places: list[Any] = [
             i for i, n in enumerate(subject.argument_names[: len(args)]) if n == name
         ]
@@ -353,34 +363,6 @@ class _Search:
             _equal(self.recording.values[a], again.values[b])
             for a, b in zip(self.recording.outputs, again.outputs, strict=True)
         )
-
-
-def _built_form(value: Tensor, *, given: bool) -> Form | None:
-    """Return the form of a mask that was built: truth values, 0 and 1, or 0 and a large negative.
-
-    ``given``: it was made from arguments, so that it may hide nothing in this call.
-    """
-    first = value.reshape(-1)[:1]
-    if bool((value == first).all()) and not (given and value.dtype == torch.bool):
-        return None
-    form = form_of(value, "mask")
-    return form if form is not None and (form.kind != "0-1" or value.is_floating_point()) else None
-
-
-def _another(value: Tensor, form: Form) -> Tensor:
-    """Return a mask of the same form that hides something else."""
-    if form.kind == "lengths":
-        return (value // 2).clamp(min=1)
-    generator = torch.Generator().manual_seed(29)
-    other = torch.rand(value.shape, generator=generator) < 0.5
-    if value.dim():
-        other.select(-1, 0).fill_(False)
-    if form.kind == "bool":
-        return value ^ other
-    if form.kind == "0-1":
-        return torch.where(other, 1 - value, value)
-    hides = torch.full_like(value, -1e4)
-    return torch.where(other, torch.where(value == 0, hides, torch.zeros_like(value)), value)
 
 
 def _equal(one: Any, other: Any) -> bool:

@@ -22,6 +22,7 @@ from mha_lint.facts.masks.held import Rows, rows_of
 from mha_lint.facts.masks.joins import line_of_its_own
 from mha_lint.facts.masks.knowledge import Knowledge, by_masks, by_padding_index
 from mha_lint.facts.masks.levels import levels_of
+from mha_lint.facts.masks.recalled import is_read_by_python, padded_call
 from mha_lint.facts.masks.roots import roots_among, roots_of
 from mha_lint.facts.masks.visible import visible_with
 from mha_lint.facts.order import NotArrangedError, order_of
@@ -53,9 +54,23 @@ def _measured(bench: Bench, subject: Subject) -> Fact[PaddingLeak | None]:
         return NotApplicable("the code shows no sign of padding")
     for one in known:
         found = _leak(bench, one)
+        if found is not None and is_read_by_python(bench, one):
+            found = _called_again(subject, one)
         if found is not None:
             return Known(found, "the padded positions were moved, and masks kept as they were")
     return Known(None, "the padded positions were moved, and masks kept as they were")
+
+
+def _called_again(subject: Subject, known: Knowledge) -> PaddingLeak | None:
+    """Return the leak of a call with the padding that was made up, None where it has none.
+
+    Code that asks whether anything is padded does something else without padding.
+    """
+    bench = padded_call(subject, known)
+    if bench is None:
+        return None
+    told = (one for one in by_masks(bench) if not one.given)
+    return next((found for one in told if (found := _leak(bench, one)) is not None), None)
 
 
 def _leak(bench: Bench, known: Knowledge) -> PaddingLeak | None:

@@ -12,7 +12,7 @@ from torch.fx import Node
 from mha_lint.facts.bench import Bench
 from mha_lint.facts.masks.counts import counts_real, is_called_length, says_length
 from mha_lint.facts.masks.effects import effects_of, reads
-from mha_lint.facts.masks.roots import Root, roots_of
+from mha_lint.facts.masks.roots import Root, roots_among, roots_of
 from mha_lint.facts.masks.words import (
     comments_say,
     is_about_padding,
@@ -219,7 +219,7 @@ def written(root: Root) -> str:
 def is_padding_id(bench: Bench, root: Root) -> bool:
     """Return whether the number that ids are compared with is called the padding id somewhere."""
     module: Any = bench.recording.module
-    if root.constant is None or root.constant != int(root.constant):
+    if root.constant is None or not float(root.constant).is_integer():
         return False
     if not isinstance(module, nn.Module):
         return False
@@ -230,3 +230,18 @@ def is_padding_id(bench: Bench, root: Root) -> bool:
             if "pad" in name.lower() and type(value) is int and value == int(root.constant):
                 return True
     return False
+
+
+def tells_kinds(bench: Bench, node: Node) -> bool:
+    """Return whether truth values tell ids of one kind (a picture's, a separator) from all others.
+
+    That is a comparison with a number which nothing calls the padding id.
+    """
+    found = roots_among(bench, {node, *bench.dependence.ancestors([node])})
+    return bool(found) and all(
+        root.compares in ("eq", "ne")
+        and root.constant not in (None, 0)
+        and not is_padding_id(bench, root)
+        and not is_about_padding(_source_line(root.node))
+        for root in found
+    )

@@ -13,10 +13,13 @@ Maker = Callable[[], object]
 
 
 def makers(name: str, needs: Needs, others: frozenset[str]) -> list[Maker]:
-    """Return ways to make the argument `name`. ``others``: names that the forward takes too."""
+    """Return ways to make the argument `name`, none where the name is not known.
+
+    ``others``: names that the forward takes too.
+    """
     batch, length = needs.batch, needs.length
     if name.endswith("input_ids") or name in ("input_ids", "text_ids", "task_inputs"):
-        return [lambda: token_ids(needs)]
+        return _tokens(needs)
     if name in ("bbox", "boxes"):
         return [lambda: _boxes(needs)]
     if name in ("past_values", "future_values", "past_observed_mask", "past_time_features"):
@@ -34,16 +37,15 @@ def makers(name: str, needs: Needs, others: frozenset[str]) -> list[Maker]:
     if name.endswith("position_ids") and ("pixel" in name or "image" in name):
         return [lambda: _places(needs)]
     if name in ("image_sizes", "target_sizes", "original_sizes"):
-        size = torch.tensor(needs.image)
-        return [lambda: size.expand(batch, 2).clone(), lambda: size.expand(batch, 1, 2).clone()]
+        return _extents(name, needs)
     if name in ("input_features", "audio_mel", "input_audio_embeds", "audio_features"):
         return _spectra(needs)
     if name in ("input_values", "audio_values", "waveform", "speech"):
         return _sounds(needs)
     if name in ("input_features_mask", "feature_attention_mask", "audio_mel_mask"):
         return [
-            lambda: torch.ones(batch, _frames(needs), dtype=torch.long),
-            lambda: torch.ones(batch, _frames(needs), dtype=torch.bool),
+            lambda: torch.ones(batch, needs.spectrum, dtype=torch.long),
+            lambda: torch.ones(batch, needs.spectrum, dtype=torch.bool),
         ]
     if name == "classes_structure":
         return [lambda: torch.ones(batch, dtype=torch.long)]
@@ -58,16 +60,45 @@ def makers(name: str, needs: Needs, others: frozenset[str]) -> list[Maker]:
     if name in ("rewards", "returns_to_go"):
         return [lambda: torch.randn(batch, length, 1)]
     if name.endswith(("mask", "mask_bool")):
-        return [lambda: torch.ones(batch, length, dtype=torch.long)]
+        shapes = ((batch, length), (batch, length, 1), (batch, 1))
+        return [lambda shape=shape: torch.ones(shape, dtype=torch.long) for shape in shapes]  # type: ignore[misc]
     if name.endswith("ids") or name.endswith("labels"):
         return [lambda: torch.zeros(batch, length, dtype=torch.long)]
-    return _states(needs)
+    return []
 
 
 def token_ids(needs: Needs) -> Tensor:
     """Return token ids (B, T), none of them a special token."""
     choice = torch.tensor(needs.ordinary)
     return choice[torch.randint(len(choice), (needs.batch, needs.length))]
+
+
+def _tokens(needs: Needs) -> list[Maker]:
+    """Return token ids, for models with several codes at a place in their layouts too."""
+    books = needs.books
+    several: list[Maker] = [
+        lambda: _repeated(token_ids(needs), books + 1),
+        lambda: _repeated(token_ids(needs), books),
+        lambda: _repeated(token_ids(needs), books).transpose(1, 2),
+        lambda: token_ids(needs).repeat_interleave(books, 0),
+    ]
+    return [lambda: token_ids(needs), *(several if books > 1 else ())]
+
+
+def _repeated(ids: Tensor, times: int) -> Tensor:
+    return ids.unsqueeze(-1).repeat(1, 1, times)
+
+
+def _extents(name: str, needs: Needs) -> list[Maker]:
+    """Return heights and widths of images, in pixels and in patches."""
+    pixels = torch.tensor(needs.image)
+    patches = pixels // max(needs.patch, 1)
+    first, second = (patches, pixels) if name == "target_sizes" else (pixels, patches)
+    return [
+        lambda: first.expand(needs.batch, 2).clone(),
+        lambda: pixels.expand(needs.batch, 1, 2).clone(),
+        lambda: second.expand(needs.batch, 2).clone(),
+    ]
 
 
 def _boxes(needs: Needs) -> Tensor:
@@ -88,7 +119,7 @@ def _images(needs: Needs, others: frozenset[str], *, video: bool) -> list[Maker]
         lambda: torch.randn(batch, 1, channels, height, width),
         lambda: torch.randn(batch, channels, frames, height, width),
     ]
-    count, patch = batch * _side(needs) ** 2, needs.patch
+    count, patch = batch * needs.side**2, needs.patch
     packed: list[Maker] = [
         lambda: _flat_patches(needs),
         lambda: _padded_patches(needs),
@@ -97,6 +128,8 @@ def _images(needs: Needs, others: frozenset[str], *, video: bool) -> list[Maker]
     grids = [o for o in others if "grid_thw" in o or o == "grid_hw"]
     if grids:
         return [*packed, *plain]
+    if "target_sizes" in others:  # the patches of all images in one row
+        return [lambda: torch.randn(1, channels, patch, count * patch), *plain, *packed]
     if others & {"spatial_shapes", "image_position_ids", "pixel_position_ids"}:
         return [packed[1], packed[0], *plain]
     if video or needs.get("num_frames", "frames_per_clip") is not None:
@@ -112,52 +145,39 @@ def _patch_size(needs: Needs) -> int:
     return needs.channels * times * needs.patch**2
 
 
-def _side(needs: Needs) -> int:
-    """Return patches along a side: a multiple of those that are merged."""
-    merge = needs.whole("spatial_merge_size", "merge_size", "downsample_factor", default=1)
-    return max(4, 2 * merge)
-
-
 def _grid(needs: Needs) -> Tensor:
-    side = _side(needs)
+    side = needs.side
     return torch.tensor([[1, side, side]] * needs.batch)
 
 
 def _flat_patches(needs: Needs) -> Tensor:
-    return torch.randn(needs.batch * _side(needs) ** 2, _patch_size(needs))
+    return torch.randn(needs.batch * needs.side**2, _patch_size(needs))
 
 
 def _padded_patches(needs: Needs) -> Tensor:
-    return torch.rand(needs.batch, _side(needs) ** 2, _patch_size(needs))
+    return torch.rand(needs.batch, needs.side**2, _patch_size(needs))
 
 
 def _places(needs: Needs) -> Tensor:
-    side = _side(needs)
+    side = needs.side
     rows, columns = torch.meshgrid(torch.arange(side), torch.arange(side), indexing="ij")
     return torch.stack((columns, rows), -1).reshape(1, -1, 2).expand(needs.batch, -1, 2).clone()
 
 
 def _navit(name: str, needs: Needs) -> list[Maker]:
-    batch, side = needs.batch, _side(needs)
+    batch, side = needs.batch, needs.side
     if name == "spatial_shapes":
         return [lambda: torch.tensor([[side, side]] * batch)]
     return [
         lambda: torch.ones(batch, side * side, dtype=torch.long),
         lambda: torch.ones(batch, 1, *needs.image, dtype=torch.bool),
         lambda: torch.ones(batch, *needs.image, dtype=torch.bool),
+        lambda: torch.ones(batch, 1, dtype=torch.bool),
     ]
 
 
-def _frames(needs: Needs) -> int:
-    """Return the frames of a spectrogram: all that a model with fixed positions takes."""
-    positions = needs.whole("max_source_positions", near=("audio", "encoder"), default=0)
-    if positions and needs.get("num_mel_bins") is not None:
-        return 2 * positions
-    return 128
-
-
 def _spectra(needs: Needs) -> list[Maker]:
-    batch, frames, mels = needs.batch, _frames(needs), needs.mels
+    batch, frames, mels = needs.batch, needs.spectrum, needs.mels
     return [
         lambda: torch.randn(batch, mels, frames),
         lambda: torch.randn(batch, frames, mels),
@@ -183,6 +203,7 @@ def _sounds(needs: Needs) -> list[Maker]:
         lambda: torch.randn(batch, longest, mels),
         lambda: torch.randn(batch, 64, mels),
         lambda: torch.randn(batch, 1, 8, hop * 2),
+        lambda: torch.randn(batch, needs.length, needs.width),
     ]
 
 
@@ -203,7 +224,8 @@ def _series(name: str, needs: Needs) -> list[Maker]:
     return [*wide, *flat] if needs.get("num_input_channels") is not None else [*flat, *wide]
 
 
-def _states(needs: Needs) -> list[Maker]:
+def states(needs: Needs) -> list[Maker]:
+    """Return tensors of floats in the shapes that states of a model have."""
     batch, length, width = needs.batch, needs.length, needs.width
     shapes: Sequence[tuple[int, ...]] = (
         (batch, length, width), (batch, width), (batch, width, length), (length, width), (batch,)

@@ -11,15 +11,21 @@ from typing import Any
 import torch
 from torch import nn
 
-from mha_lint.targets.pretrained.arguments import Maker, makers
+from mha_lint.targets.pretrained.arguments import Maker, makers, states
+from mha_lint.targets.pretrained.bounds import Bounded
 from mha_lint.targets.pretrained.climbing import Counted, Outcome, Progress, climb
+from mha_lint.targets.pretrained.documented import from_docs, shapes_of
+from mha_lint.targets.pretrained.filling import missing_keys
 from mha_lint.targets.pretrained.mending import mends
 from mha_lint.targets.pretrained.needs import Needs
+from mha_lint.targets.pretrained.story import story, trail
 from mha_lint.targets.words import words
 
 LENGTHS = (7, 11)
 TRIES = 60
-SECONDS = 20.0
+SECONDS = 8.0
+LARGEST = 1 << 20
+"""Elements of an input, at most, where an error tells its size."""
 NEVER = words(
     """self labels cache past_key_values past_key_value inputs_embeds decoder_inputs_embeds
     encoder_outputs head_mask cache_position use_cache return_dict output_attentions
@@ -32,6 +38,7 @@ USUAL = (
     "feature_attention_mask", "mm_token_type_ids",
 )  # fmt: skip
 _MISMATCH = re.compile(r"tokens:?\s*(\d+)[^\d]+features:?\s*(\d+)", re.IGNORECASE)
+_MASKED = re.compile(r"value tensor of shape \[(\d+), \d+\].* indexing result of shape \[\d+,")
 _SENSES = frozenset({"pixel_values", "input_features", "input_values", "input_ids"})
 _KINDS = ("video", "audio", "image")
 
@@ -83,16 +90,20 @@ def inputs_of(
     *,
     variant: int = 0,
     partial: bool = True,
+    text_only: bool = False,
     tries: int = TRIES,
     seconds: float = SECONDS,
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return (args, kwargs) with which one forward of `model` works, each input made from a seed.
 
     ``partial``: where images or sounds do not work together with text, leave them out.
+    ``text_only``: begin without them.
     Raises `NoInputsError` where no call worked.
     """
     caller = _Caller(model, config.to_dict(), partial)
     start = caller.first(LENGTHS[variant])
+    if text_only:
+        start = caller.text_of(start)
     found = climb(start, caller.attempt, caller.changes, tries=tries, seconds=seconds)
     if found.error is not None:
         message = f"{type(found.error).__name__}: {found.error}"
@@ -106,6 +117,7 @@ class _Caller:
         self.partial = partial
         self.values = values
         parameters = inspect.signature(model.forward).parameters
+        self.told = shapes_of(model.forward)
         self.takes = [
             n for n, p in parameters.items() if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)
         ]
@@ -123,16 +135,32 @@ class _Caller:
             names = [n for n in names if n != "attention_mask"]  # of samples or patches: all there
         return Call(tuple((n, 0) for n in names), length)
 
+    def everything(self, call: Call) -> Call:
+        """Return the call with all that the forward takes."""
+        for name in self.takes:
+            if name not in NEVER and name in self.open:
+                call = call.having(name)
+        return call
+
+    def text_of(self, call: Call) -> Call:
+        """Return the call without images and sounds."""
+        kept = (*self.required, "input_ids", "attention_mask", "decoder_input_ids")
+        text_only = tuple(a for a in call.arguments if a[0] in kept)
+        return replace(call, arguments=text_only, placeholders=())
+
     def attempt(self, call: Call) -> Outcome[Call]:
         """Make the inputs of a call and run it."""
         with Counted() as counted:
             try:
-                kwargs = self.made(call)
-                with torch.no_grad():
+                with torch.no_grad(), Bounded(SECONDS / 4):
+                    kwargs = self.made(call)
                     self.model(**kwargs)
             except Exception as error:
-                return Outcome(call, (0, len(counted.kinds), counted.calls), error)
-        return Outcome(call, (1, len(counted.kinds), counted.calls), None, kwargs)
+                progress = (0, len(counted.kinds), counted.calls, trail(error))
+                if missing_keys(str(error)) and not self.partial:  # no call mends that
+                    raise NoInputsError(str(error), progress, error) from error
+                return Outcome(call, progress, error)
+        return Outcome(call, (1, len(counted.kinds), counted.calls, ()), None, kwargs)
 
     def made(self, call: Call) -> dict[str, Any]:
         """Return the call's arguments, from one seed."""
@@ -150,7 +178,9 @@ class _Caller:
 
     def ways(self, name: str, needs: Needs, call: Call) -> list[Maker]:
         """Return the ways to make an argument."""
-        return makers(name, needs, frozenset(self.takes))
+        known = makers(name, needs, frozenset(self.takes))
+        told = from_docs(name, *self.told[name], needs) if name in self.told else None
+        return [*known, *([told] if told is not None else ()), *(() if known else states(needs))]
 
     def _place(self, kwargs: dict[str, Any], call: Call, needs: Needs) -> None:
         """Put the tokens that stand for images and sounds in front of the text."""
@@ -178,26 +208,28 @@ class _Caller:
     def changes(self, failed: Outcome[Call]) -> Iterator[Call]:
         """Yield calls that may mend the error, the likeliest first."""
         call, text = failed.tried, str(failed.error)
+        assert failed.error is not None
         if not self.partial and any(mends(text)):
             return  # it is the config that must change
         yield from self._matched(call, text)
-        for name in self._named(text):
+        for name in self._named(story(failed.error)):
             if name not in call.names and name not in NEVER:
                 yield call.having(name)
         yield from self._sized(call, text)
+        if "None" in text:
+            yield self.everything(call)
         needs = Needs(self.values, call.length, call.batch)
         for name, form in call.arguments:
             count = len(self.ways(name, needs, call))
             for step in range(1, count):
                 yield call.having(name, (form + step) % count)
+        yield from self._enlarged(call, text)
         for name, _ in call.arguments:
             needed = name in self.required or (name in _SENSES and not self.partial)
             if not needed and len(call.arguments) > 1:
                 yield call.without(name)
         if self.partial:
-            kept = (*self.required, "input_ids", "attention_mask", "decoder_input_ids")
-            text_only = tuple(a for a in call.arguments if a[0] in kept)
-            yield replace(call, arguments=text_only, placeholders=())
+            yield self.text_of(call)
         for length in (16, 32, 64):
             if call.length != length and "input_ids" in call.names:
                 yield replace(call, length=length)
@@ -210,16 +242,15 @@ class _Caller:
                 if "pixel_values" in name:
                     alike = alike.having(name, form)
             yield alike
-        everything = call
-        for name in self.takes:
-            if name not in NEVER and name in self.open:
-                everything = everything.having(name)
-        yield everything
+        yield self.everything(call)
         if call.batch > 1:
             yield replace(call, batch=1)
 
     def _matched(self, call: Call, text: str) -> Iterator[Call]:
         """Yield the call with as many tokens for images as there are features."""
+        masked = _MASKED.search(text)
+        if masked is not None and int(masked[1]) % call.batch == 0:
+            yield replace(call, length=int(masked[1]) // call.batch)
         match = _MISMATCH.search(text)
         if match is None:
             return
@@ -248,10 +279,13 @@ class _Caller:
         for match in re.finditer(r"a \((\d+)\) must match .* b \((\d+)\).* (\d+)$", text):
             wrong.append((int(match[1]), int(match[2]), int(match[3])))
             wrong.append((int(match[2]), int(match[1]), int(match[3])))
+        yield from self._alike(call, text)
         for match in re.finditer(r"multiple of (\d+)", text):
             wrong.append((0, int(match[1]) * 4, -1))
         for match in re.finditer(r"normalized_shape=\[(\d+)\].*input of size\[.*?(\d+)\]", text):
             wrong.append((int(match[2]), int(match[1]), -1))
+        for match in re.finditer(r"\((\d+)\*(\d+)\) doesn't match \w+ \((\d+)\*(\d+)\)", text):
+            yield self._scaled(call, (int(match[3]), int(match[1])), (int(match[4]), int(match[2])))
         if not wrong:
             return
         made = self.made(call)
@@ -261,9 +295,53 @@ class _Caller:
                     continue
                 for index in range(value.dim()):
                     at = index == axis or index - value.dim() == axis
-                    if value.shape[index] == there or (at and not there):
+                    grown = value.numel() // max(value.shape[index], 1) * wanted
+                    if (value.shape[index] == there or (at and not there)) and grown < LARGEST:
                         kept = tuple(s for s in call.sizes if s[:2] != (name, index))
                         yield replace(call, sizes=(*kept, (name, index, wanted)))
+
+    def _alike(self, call: Call, text: str) -> Iterator[Call]:
+        """Yield the call with every axis of a length that does not fit as long as it must be."""
+        made = self.made(call)
+        tensors = {n: v for n, v in made.items() if isinstance(v, torch.Tensor)}
+        found: list[tuple[int, int]] = []  # length there, length wanted
+        for match in re.finditer(r"multiple of [^()]*\((\d+)\),? but got (\d+)", text):
+            found.append((int(match[2]), _multiple(int(match[1]), int(match[2]))))
+        for match in re.finditer(r"shape '\[.*-1, (\d+)\]' is invalid .* size (\d+)", text):
+            lengths = {v.shape[-1] for v in tensors.values() if v.numel() == int(match[2])}
+            found += [(n, _multiple(int(match[1]), n)) for n in sorted(lengths)]
+        for match in re.finditer(r"Expected size (\d+) but got size (\d+)", text):
+            found += [(int(match[1]), int(match[2])), (int(match[2]), int(match[1]))]
+        for there, wanted in found:
+            for last in (True, False):
+                sizes = {s[:2]: s[2] for s in call.sizes}
+                for name, value in tensors.items():
+                    axes = [i for i, n in enumerate(value.shape) if n == there]
+                    sizes |= {(name, i): wanted for i in (axes[-1:] if last else axes)}
+                if len(sizes) > len(call.sizes):
+                    yield replace(call, sizes=tuple((n, i, size) for (n, i), size in sizes.items()))
+
+    def _enlarged(self, call: Call, text: str) -> Iterator[Call]:
+        """Yield the call with more of images and sounds, where the error says that it is short."""
+        made = self.made(call)
+        lasts = {(n, v.dim() - 1) for n, v in made.items() if isinstance(v, torch.Tensor)}
+        if lasts & {s[:2] for s in call.sizes}:
+            return  # it was made longer before
+        if re.search(r"too small|can't be greater|calculated shape", text):
+            for more in (2, 4) if "pixel_values" in call.names else (4, 32, 256):
+                yield self._scaled(call, (more, 1), (more, 1))
+
+    def _scaled(self, call: Call, *shares: tuple[int, int]) -> Call:
+        """Return the call with the last axes of images (both) and sounds (one) of other sizes."""
+        sizes = {s[:2]: s[2] for s in call.sizes}
+        for name, value in self.made(call).items():
+            if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+                continue
+            axes = 2 if value.dim() > 3 else 1
+            for axis, (over, under) in zip((-2, -1)[-axes:], shares[-axes:], strict=True):
+                index = value.dim() + axis
+                sizes[name, index] = value.shape[index] * over // under
+        return replace(call, sizes=tuple((n, i, size) for (n, i), size in sizes.items()))
 
     def _named(self, text: str) -> list[str]:
         """Return the arguments that an error names, longest names first."""
@@ -274,6 +352,10 @@ class _Caller:
         return name.endswith(
             ("ids", "mask", "values", "features", "thw", "shapes", "sizes", "embeds")
         )
+
+
+def _multiple(unit: int, length: int) -> int:
+    return unit * max(2, length // max(unit, 1))
 
 
 def _resized(value: Any, axis: int, size: int) -> Any:

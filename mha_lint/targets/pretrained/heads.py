@@ -159,7 +159,7 @@ def _sections(
     part: Part, mapped: dict[int, int], main: int, scale: float, new: dict[Path, int]
 ) -> None:
     """Let rotary sections add up to the same share of the head dim."""
-    explicit = [x for x in part.leaves if x.key == "head_dim"]
+    explicit = [x for x in part.leaves if x.key == "head_dim" and x.value > 0]
     if explicit:
         factor = new.get(explicit[0].path, explicit[0].value) / explicit[0].value
     else:

@@ -41,9 +41,11 @@ def fewer_layers(values: dict[str, Any], undone: frozenset[str]) -> dict[str, An
             stacks[path] = stack
     for path, part in scopes(result):
         own = [x for x in found if x.scope == path and not {x.key, x.role} & undone]
+        below = [s for p, s in stacks.items() if p[: len(path)] == path and p != path]
         if path not in stacks:
-            below = [s for p, s in stacks.items() if p[: len(path)] == path]
             _follow(part, own, below or list(stacks.values()))
+        elif below:
+            _follow(part, _beyond(own, stacks[path].length), below)
         if part.get("out_indices") is not None:  # the names of stages follow from the indices
             for name in ("out_features", "stage_names"):
                 part.pop(name, None)
@@ -169,6 +171,12 @@ def _indices(part: dict[str, Any], own: list[Leaf], stack: Stack) -> set[str]:
                 items = [i for i in items if i in stack.chosen or i < 0]
             holder[key] = [_moved(i, stack) for i in items]
     return found
+
+
+def _beyond(own: list[Leaf], length: int) -> list[Leaf]:
+    """Return the layer indices that name more layers than a part has itself."""
+    lists = {x.path[:-1] for x in own if x.in_list and abs(x.value) > length}
+    return [x for x in own if (x.path[:-1] in lists if x.in_list else abs(x.value) > length)]
 
 
 def _follow(part: dict[str, Any], own: list[Leaf], below: list[Stack]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mha_lint.targets.pretrained.roles import Role, role_of
@@ -32,7 +32,15 @@ class Leaf:
 
 def leaves(values: dict[str, Any]) -> list[Leaf]:
     """Return every integer of a config's dict, lists' items included."""
-    return list(_leaves(values, (), ()))
+    found = list(_leaves(values, (), ()))
+    widths = {(x.scope, x.value) for x in found if x.role is Role.WIDTH}
+    return [_input_width(x) if (x.scope, x.value) in widths else x for x in found]
+
+
+def _input_width(leaf: Leaf) -> Leaf:
+    """Take the size of an input that is one of the part's widths for a width."""
+    alike = leaf.role is Role.IMAGE and leaf.key.endswith("input_size")
+    return replace(leaf, role=Role.WIDTH) if alike else leaf
 
 
 def scopes(values: dict[str, Any], path: Path = ()) -> Iterator[tuple[Path, dict[str, Any]]]:

@@ -105,6 +105,26 @@ class Needs:
         return frames if frames <= 16 else 4
 
     @property
+    def side(self) -> int:
+        """Return patches along a side: a multiple of those that are merged."""
+        merge = self.whole("spatial_merge_size", "merge_size", "downsample_factor", default=1)
+        return max(4, 2 * merge)
+
+    @property
+    def spectrum(self) -> int:
+        """Return the frames of a spectrogram: all that a model with fixed positions takes."""
+        positions = self.whole("max_source_positions", near=("audio", "encoder"), default=0)
+        if positions and self.get("num_mel_bins") is not None:
+            return 2 * positions
+        return 128
+
+    @property
+    def books(self) -> int:
+        """Return how many codes stand at each place of a sequence, 0 where there is one."""
+        keys = ("num_codebooks", "n_codes_total", "num_quantizers", "num_audio_codebooks")
+        return self.whole(*keys, near=("decoder",), default=0)
+
+    @property
     def width(self) -> int:
         """Return the width of the states."""
         keys = ("hidden_size", "d_model", "n_embd", "embed_dim", "hidden_dim", "dim")

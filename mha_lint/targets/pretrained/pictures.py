@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from mha_lint.targets.pretrained.leaves import Leaf, Path
 from mha_lint.targets.pretrained.roles import Role
@@ -34,8 +34,11 @@ def smaller_images(found: Sequence[Leaf], variant: int) -> dict[Path, int]:
     for leaf in images:
         new[leaf.path] = mapped.get(leaf.value, min(leaf.value, 64))
     for leaf in found:
+        if leaf.role is Role.PATCH and leaf.value in mapped:  # each patch is another part's image
+            new[leaf.path] = mapped[leaf.value]
         if leaf.role is Role.PATCHES:
-            new[leaf.path] = _patches(leaf.value, list(sides.values()), shares)
+            several = _several(leaf.value, sides.values()) if leaf.in_list else None
+            new[leaf.path] = several or _patches(leaf.value, list(sides.values()), shares)
     return new
 
 
@@ -57,6 +60,14 @@ def _step(leaf: Leaf, found: Sequence[Leaf]) -> int | None:
     if stages > 1:
         return int(patch * 2 ** (stages - 1))
     return max(patch, 1)
+
+
+def _several(value: int, sides: Iterable[tuple[int, int]]) -> int | None:
+    """Return the side of a finer map of features, as many places to each patch as before."""
+    for count, fewer in sides:
+        if count > 1 and value in (count, 2 * count, 4 * count):
+            return fewer * (value // count)
+    return None
 
 
 def _patches(

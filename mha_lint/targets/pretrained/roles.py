@@ -52,7 +52,7 @@ _RULES: tuple[tuple[Role, str], ...] = (
                 r"|feat_strides|n_points|bucket|distance|bins$|speaker"),
     (Role.SECTION, r"(^|_)(m?rope_)?sections?$|_sections?$"),
     (Role.TOKEN, r"token_ids?$|token_index$|token_idx$|_token_id_|^(bos|eos|pad|unk|mask|cls|sep)_index$"
-                 r"|_token$|start_id$|end_id$"),
+                 r"|(?<!per)_token$|start_id$|end_id$"),
     (Role.CODES, r"codebook_size"),
     (Role.VOCABULARY, r"vocab|num_embeddings$|^n_words$|head_out_channels|vocab_offset"
                       r"|num_codevectors|num_ctc_classes|token_offset|^bins$"),
@@ -67,10 +67,11 @@ _RULES: tuple[tuple[Role, str], ...] = (
     (Role.PERIOD, r"_period$|_offset$|(_|^)pattern$|_interval$|every_(n|k)|every$|_sparse_step$|layer_step$"
                   r"|_frequency$|layer_freq$|_stride_layers$"),
     (Role.TAIL, r"kv_shared_layers"),
-    (Role.THRESHOLD, r"first_k_dense|first_k|max_window_layers|num_dense_layers|num_hash_layers|insert_layer"
+    (Role.THRESHOLD, r"first_k_dense|first_k|max_window_layers|merge_index|num_dense_layers"
+                     r"|num_hash_layers|insert_layer"
                      r"|layer_index_(start|end)|start_layer|dense_prefix|num_dense"),
     (Role.LAYER_INDEX, r"ind(ices|exes)$|_idxs$|feature_layers?$|select_layer$|cross_attention_layers$"
-                       r"|attn_layers?$|layers?_ids?$|hybrid_layer|moe_layers$|_blocks$(?<!num_blocks)"
+                       r"|attn_layers?$|(layers?|hook)_ids?$|hybrid_layer|moe_layers$|_blocks$(?<!num_blocks)"
                        r"(?<!^n_blocks)|rope_(scaling_)?layers$|source_layers$|subsample_layers"),
     (Role.DEPTHS, r"^depths?$|blocks_per_stage|stage_num_blocks|num_blocks|layer_depths|numb_of_layers"),
     (Role.LAYERS, r"(^|_)(num|n)_.*(layers?|blocks?)$|^(n_)?layers?$|_layers$|^depth$|_depth$(?<!max_depth)"

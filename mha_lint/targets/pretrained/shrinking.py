@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import time
-import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import islice
 from typing import Any
 
 from torch import nn
@@ -13,29 +15,48 @@ from torch import nn
 from mha_lint.targets.pretrained.building import build, parameter_count
 from mha_lint.targets.pretrained.calling import NoInputsError, inputs_of
 from mha_lint.targets.pretrained.climbing import Outcome, climb
-from mha_lint.targets.pretrained.filling import filled, open_keys, without_timm
+from mha_lint.targets.pretrained.filling import (
+    filled,
+    has_timm,
+    missing_keys,
+    names_of_keys,
+    open_keys,
+    without_timm,
+)
 from mha_lint.targets.pretrained.layers import fewer_layers
-from mha_lint.targets.pretrained.leaves import leaves, replaced
-from mha_lint.targets.pretrained.mending import Mend, mended, mends, with_room
-from mha_lint.targets.pretrained.reading import other_classes
+from mha_lint.targets.pretrained.leaves import leaves, replaced, scopes
+from mha_lint.targets.pretrained.mending import Mend, joined, mended, mends, rotary, with_room
+from mha_lint.targets.pretrained.parts import callable_parts, part_of
+from mha_lint.targets.pretrained.reading import model_name, other_classes
 from mha_lint.targets.pretrained.roles import Role
 from mha_lint.targets.pretrained.sizes import smaller
+from mha_lint.targets.pretrained.story import background, story, trail
 
 MOST_PARAMETERS = 200_000_000
 """0.8 GB as float32."""
 TRIES = 40
-SECONDS = 32.0
+SECONDS = 12.0
+CALL_SECONDS = 2.5
+MOST_PARTS = 3
+WHOLE = 0.7
+"""Share of the time for calls of the whole model, with all that it takes."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShrunkConfig:
-    """A small config whose model runs: it, and the call that does. ``notes``: what was done."""
+    """A small config whose model runs: it, and the call that does. ``notes``: what was done.
+
+    ``part``: the path of `model` within the config's, where only a part can be called.
+    ``architecture``: the class that is built, where not the config's own.
+    """
 
     config: Any
     notes: tuple[str, ...]
     model: nn.Module
     args: tuple[Any, ...] = ()
     kwargs: dict[str, Any] = field(default_factory=dict)
+    part: str = ""
+    architecture: str = ""
 
 
 class CannotShrinkError(Exception):
@@ -60,7 +81,8 @@ class Plan:
 
     ``filled``: keys that the config leaves open and that get a value. ``architecture``: the class
     to build, where not the config's own. ``mended``: what did not fit together in the config.
-    ``partial``: the call may leave out images and sounds.
+    ``partial``: the call may leave out images and sounds. ``text_only``: it begins without them.
+    ``part``: the only one that is called.
     """
 
     undone: frozenset[str] = frozenset()
@@ -69,6 +91,8 @@ class Plan:
     architecture: str = ""
     mended: frozenset[Mend] = frozenset()
     partial: bool = False
+    text_only: bool = False
+    part: str = ""
 
 
 def shrunk(
@@ -78,19 +102,30 @@ def shrunk(
 
     ``variant``: 0 or 1, two different small sizes. Raises `CannotShrinkError`.
     """
-    shrinker = _Shrinker(config, variant, time.monotonic() + seconds)
-    found = climb(Plan(), shrinker.attempt, shrinker.changes, tries=tries, seconds=seconds)
+    model_name(config)  # imports the model's code, which is no part of the search
+    shrinker = _Shrinker(config, variant, time.thread_time() + seconds)
+    search = partial(climb, attempt=shrinker.attempt, changes=shrinker.changes, tries=tries)
+    found = search(Plan(), seconds=seconds * WHOLE)
+    if found.error is not None and found.progress[0] == 3 and shrinker.senses:
+        plan = replace(found.tried, partial=True, text_only=True)
+        less = search(plan, seconds=seconds * (1 - WHOLE) / 2)
+        found = less if less.error is None else found
+    if found.error is not None and found.progress[0] == 3 and not found.tried.part:
+        found = shrinker.in_parts(found)
     if found.error is not None:
         raise CannotShrinkError(STAGES[found.progress[0]], found.error) from found.error
     small, model, args, kwargs = found.value
     notes = shrinker.notes(found.tried)
-    return ShrunkConfig(small, notes, model, args, kwargs)
+    plan = found.tried
+    return ShrunkConfig(small, notes, model, args, kwargs, plan.part, plan.architecture)
 
 
 class _Shrinker:
     def __init__(self, config: Any, variant: int, deadline: float) -> None:
         self.config = config
         self.values = without_timm(config.to_dict())
+        self.senses = sum(1 for _ in scopes(self.values)) > 2
+        self.names = names_of_keys(config, self.values)
         self.variant = variant
         self.deadline = deadline
 
@@ -103,35 +138,53 @@ class _Shrinker:
             count = parameter_count(small)
             if count is not None and count > MOST_PARAMETERS:
                 raise MemoryError(f"{count} parameters")
-            model = build(small)
+            model = part_of(build(small), plan.part)
             stage = 3
-            left = min(SECONDS / 4, max(1.0, self.deadline - time.monotonic()))
+            own = model.config if plan.part else small
+            left = min(CALL_SECONDS, max(0.5, self.deadline - time.thread_time()))
             args, kwargs = inputs_of(
-                model, small, variant=self.variant, partial=plan.partial, seconds=left
+                model,
+                own,
+                variant=self.variant,
+                partial=plan.partial,
+                text_only=plan.text_only,
+                seconds=left,
             )
         except NoInputsError as error:
-            return Outcome(plan, (stage, error.progress[1], 0), error.error)
+            progress = (stage, error.progress[1], int(not plan.partial), error.progress[3])
+            return Outcome(plan, progress, error.error)
         except MemoryError as error:
-            return Outcome(plan, (1, 0, 0), error)
+            return Outcome(plan, (1, 0, 0, ()), error)
         except Exception as error:
-            return Outcome(plan, (stage, 0, 0), error)
-        return Outcome(plan, (4, 0, 0), None, (small, model, args, kwargs))
+            return Outcome(plan, (stage, 0, 0, trail(error)), error)
+        return Outcome(plan, (4, 0, 0, ()), None, (small, model, args, kwargs))
+
+    def in_parts(self, failed: Outcome[Plan]) -> Outcome[Plan]:
+        """Call the parts of a model that cannot be called, and return what worked, else `failed`."""
+        for plan in islice(self._parts(failed.tried), MOST_PARTS):
+            outcome = self.attempt(plan)
+            if outcome.error is None:
+                return outcome
+        return failed
 
     def planned(self, plan: Plan) -> Any:
         """Return the small config of a plan."""
-        shorter = fewer_layers(filled(self.values, plan.filled), plan.undone)
-        new = smaller(shorter, variant=self.variant, undone=plan.undone, wider=plan.wider)
-        small_values = with_room(mended(replaced(shorter, new), plan.mended))
-        small = type(self.config).from_dict(small_values)
+        small = type(self.config).from_dict(with_room(self.reduced(plan)))
         if plan.architecture:
             small.architectures = [plan.architecture]
         return small
+
+    def reduced(self, plan: Plan) -> dict[str, Any]:
+        """Return the dict of a plan's small config."""
+        shorter = fewer_layers(filled(self.values, plan.filled), plan.undone)
+        new = smaller(shorter, variant=self.variant, undone=plan.undone, wider=plan.wider)
+        return mended(replaced(shorter, new), plan.mended)
 
     def changes(self, failed: Outcome[Plan]) -> Iterator[Plan]:
         """Yield plans that take back less and less likely causes of the error."""
         plan = failed.tried
         assert failed.error is not None
-        text = _story(failed.error)
+        text, behind = story(failed.error), background(failed.error)
         found = leaves(self.values)
         roles = {leaf.role for leaf in found}
         keys = {leaf.key: leaf.role for leaf in found if leaf.role is not Role.KEEP}
@@ -139,18 +192,26 @@ class _Shrinker:
             k for k in keys if k in text and k not in plan.undone and keys[k] not in plan.undone
         ]
         suspects = dict.fromkeys(keys[k] for k in named)
-        yield from self._filled(plan, text)
-        for mend in mends(str(failed.error)):
+        yield from self._filled(plan, text, behind)
+        error, small = str(failed.error), self.reduced(plan) if failed.progress[0] else {}
+        differ = list(joined(error, small))[:4]
+        for mend in (*mends(error), *rotary(behind, small), *differ):
             yield replace(plan, mended=plan.mended | {mend})
         if failed.progress[0] == 3 and not plan.partial:
             yield replace(plan, partial=True)
         if failed.progress[0] > 1:
             yield from self._others(plan, failed.error)
+        if isinstance(failed.error, NotImplementedError) and not plan.part:
+            yield from self._parts(plan)
         if failed.progress[0] == 1:
             named, suspects = [], {}
         else:
             if Role.WIDTH not in plan.undone:
                 yield replace(plan, wider=plan.wider + 1)
+            if differ and Role.WIDTH not in plan.undone:
+                yield replace(plan, undone=plan.undone | {Role.WIDTH})
+            near = (k for k in keys if k in behind and keys[k] not in plan.undone)
+            suspects |= dict.fromkeys(keys[k] for k in near)
         for key in named[:6]:
             yield replace(plan, undone=plan.undone | {key})
         for role in (*suspects, *_ORDER):
@@ -159,14 +220,24 @@ class _Shrinker:
         if plan.wider < 4 and Role.WIDTH not in plan.undone:
             yield replace(plan, wider=plan.wider + 2)
 
-    def _filled(self, plan: Plan, text: str) -> Iterator[Plan]:
+    def _filled(self, plan: Plan, text: str, behind: str) -> Iterator[Plan]:
         """Yield plans that give a value to what the config leaves open."""
+        if missing := missing_keys(text) - plan.filled:
+            yield replace(plan, filled=plan.filled | missing)
         keys = open_keys(self.values) - plan.filled
-        named = frozenset(k for k in keys if k in text)
+        named = frozenset(k for k in keys if any(n in text for n in self.names[k]))
+        mentioned = frozenset(re.findall(r"\w+", behind))
         for some in (*(frozenset({k}) for k in sorted(named)), named, keys):
             loose = "None" in text or text.startswith(("empty()", "topk()"))
             if some and (loose or some & named):
                 yield replace(plan, filled=plan.filled | some)
+        if asked := frozenset(k for k in keys - named if self.names[k] & mentioned):
+            yield replace(plan, filled=plan.filled | asked)
+
+    def _parts(self, plan: Plan) -> Iterator[Plan]:
+        """Yield plans that call a part alone."""
+        for path in callable_parts(self.planned(plan)):
+            yield replace(plan, part=path)
 
     def _others(self, plan: Plan, error: Exception) -> Iterator[Plan]:
         """Yield plans for another class of the same kind of model."""
@@ -180,6 +251,8 @@ class _Shrinker:
         name = getattr(self.config, "model_type", "") or type(self.config).__name__
         first = f"measured at a small size of {name}, every integer of its config shrunk alike"
         notes = [first]
+        if has_timm(self.config.to_dict()) and not has_timm(self.values):
+            notes.append("timm is not installed: a ResNet stands for each backbone of it")
         if plan.undone:
             notes.append("left as they were: " + ", ".join(sorted(plan.undone)))
         if plan.filled:
@@ -190,6 +263,8 @@ class _Shrinker:
             notes.append("the config's parts did not fit together, and were made to")
         if plan.architecture:
             notes.append(f"built as {plan.architecture}")
+        if plan.part:
+            notes.append(f"only its part {plan.part} is called")
         if plan.partial:
             notes.append("called without images and sounds where these did not go with the text")
         return tuple(notes)
@@ -200,10 +275,3 @@ _ORDER = (
     Role.SECTION, Role.EXPERTS, Role.VOCABULARY, Role.QUERIES, Role.CODEBOOKS, Role.PERIOD,
     Role.DEPTHS, Role.LAYER_INDEX, Role.THRESHOLD, Role.LAYERS, Role.WIDTH,
 )  # fmt: skip
-
-
-def _story(error: Exception) -> str:
-    """Return the error's message with the source lines that it passed through."""
-    frames = traceback.extract_tb(error.__traceback__)
-    lines = [frame.line or "" for frame in frames if "transformers" in frame.filename]
-    return "\n".join([str(error), *lines[-6:]])

@@ -131,6 +131,16 @@ def _by_rank(found: Iterable[Leaf], role: Role, least: int, step: int) -> dict[P
     return {leaf.path: mapped.get(leaf.value, leaf.value) for leaf in some}
 
 
+def _windows_in(leaf: Leaf, found: Sequence[Leaf]) -> int:
+    """Return how many of the windows that a window is named after it holds."""
+    shorter = (
+        x.value
+        for x in found
+        if x.role is Role.WINDOW and x.scope == leaf.scope and leaf.key.startswith(x.key + "_")
+    )
+    return next((leaf.value // n for n in shorter if n and leaf.value % n == 0), 1)
+
+
 def _alone(leaf: Leaf, found: Sequence[Leaf]) -> int | None:
     """Return the new value of an integer that depends on no width."""
     value = leaf.value
@@ -147,7 +157,7 @@ def _alone(leaf: Leaf, found: Sequence[Leaf]) -> int | None:
         case Role.CHOSEN_GROUPS:
             return min(value, 1)
         case Role.WINDOW:
-            return min(value, WINDOW)
+            return min(value, WINDOW * _windows_in(leaf, found))
         case Role.TILE:
             return value if value > 64 or leaf.in_list else min(value, WINDOW)
         case Role.NORM_GROUPS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +19,7 @@ from mha_lint.targets.live.subject import shown
 from mha_lint.targets.make import MadeOnce, StageError, fresh, parameters_of
 from mha_lint.targets.pretrained.building import build
 from mha_lint.targets.pretrained.calling import inputs_of
+from mha_lint.targets.pretrained.parts import part_of
 from mha_lint.targets.pretrained.shrinking import CannotShrinkError, ShrunkConfig, shrunk
 from mha_lint.targets.sizes import sizes_of, stated_of
 from mha_lint.targets.subject import Decoupled, Maker, Recipe, Subject, names_of
@@ -56,13 +58,13 @@ class ConfigMaker(Maker):
         if expression != self.recipe().build:
             raise StageError("build", ValueError(f"{expression}: the config makes the model"))
         with self.environment():
-            return build(self.small.config)
+            return part_of(build(self.small.config), self.small.part)
 
     def _made(self, recipe: Recipe, small: ShrunkConfig) -> Subject:
         if recipe != self.recipe():
             raise StageError("build", ValueError("the config makes the model and its call"))
         with self.environment():
-            model = build(small.config)
+            model = part_of(build(small.config), small.part)
         return _subject(self.spec, model, small, recipe, self)
 
     def first(self) -> Subject:
@@ -96,7 +98,7 @@ def _subject(
     spec: TargetSpec, model: nn.Module, small: ShrunkConfig, recipe: Recipe, maker: Maker | None
 ) -> Subject:
     span, name = place_of(model)
-    numbers = {"config": small.config}
+    numbers = {"config": getattr(model, "config", None) if small.part else small.config}
     return Subject(
         spec=spec,
         name=name,
@@ -111,6 +113,7 @@ def _subject(
         stated=stated_of(numbers),
         notes=small.notes,
         maker=maker,
+        made_up=True,
     )
 
 
@@ -122,8 +125,11 @@ def whole(spec: TargetSpec, config: Any, small: ShrunkConfig | None, mode: Witho
     Raises:
         NoInputsError: no call of it was found.
     """
+    if small is not None and small.architecture:
+        config = copy.deepcopy(config)
+        config.architectures = [small.architecture]
     with guarded(), mode:
-        model = build(config)
+        model = part_of(build(config), small.part if small is not None else "")
     if small is not None:
         args, kwargs = small.args, small.kwargs
     else:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from mha_lint.facts.masks.fit import measure_mask_fit
@@ -106,6 +108,15 @@ def test_the_call_would_hide_a_whole_sample(measured: Measure) -> None:
     assert case.marked(one.span) == 'scores.masked_fill(hidden, float("-inf"))'
 
 
+def test_a_call_that_nobody_wrote_says_nothing(measured: Measure) -> None:
+    case = measured(("== 0", "== 1"), text=MASKED, call=MASKED_CALL)
+    assert fit(case).inverted != ()
+    made_up = dataclasses.replace(case.subject, made_up=True)
+    assert made_up.how == "stated"
+    assert not made_up.real
+    assert fit(dataclasses.replace(case, subject=made_up)).inverted == ()
+
+
 def test_a_sample_without_any_key_is_no_inversion(measured: Measure) -> None:
     call = "torch.randn(2, 5, 24), torch.tensor([[1, 1, 1, 0, 0], [0, 0, 0, 0, 0]])"
     assert fit(measured(text=MASKED, call=call)).inverted == ()
@@ -189,6 +200,16 @@ def test_on_the_query_axis(measured: Measure) -> None:
     assert (one.kind, one.mask, one.certain) == ("queries", "the mask made from ids", True)
     assert case.marked(one.span) == "real[:, None, :, None]"
     assert one.witness == "query 0 sees key 3, which the mask made from ids marks as padding"
+
+
+def test_a_mask_of_queries_that_decides_on_some_of_their_keys(measured: Measure) -> None:
+    keep = "(ids[:, :, None] == ids[:, None]) & real[:, :, None] | torch.ones(T, T).tril().bool()"
+    case = measured(
+        ("real[:, None, None, :]", f"({keep})[:, None]"),
+        text=IDS,
+        call="torch.tensor([[4, 5, 4, 4, 0], [7, 7, 9, 7, 11]])",
+    )
+    assert fit(case) == NOTHING
 
 
 def test_on_both_axes_is_right(measured: Measure) -> None:

@@ -67,3 +67,24 @@ def test_rows_made_from_several_positions_hold_none_of_them(measured: Measure) -
     (keys,) = rows_of(case.bench, case.bench.sites[0]).keys
     assert bool((keys.positions == -1).all())
     assert keys.samples[:, 0].tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
+
+
+def test_keys_that_an_argument_without_positions_feeds(measured: Measure) -> None:
+    case = measured(
+        ("forward(self, x, mask)", "forward(self, x, mask, patches)"),
+        ("        q, k, v =", "        x = x.masked_scatter((mask == 2)[..., None].expand_as(x), patches)\n"
+         "        q, k, v ="),
+        text=MASKED,
+        call="torch.randn(2, 5, 24), torch.tensor([[2, 2, 1, 1, 1], [2, 1, 1, 0, 0]]), torch.randn(3, 24)",
+    )  # fmt: skip
+    rows = rows_of(case.bench, case.bench.sites[0])
+    (keys,) = rows.keys
+    assert keys.positions[0].tolist() == [-1, -1, 2, 3, 4]
+    assert rows.fed is not None
+    assert rows.fed[0].tolist() == [True, True, False, False, False]
+    assert rows.fed[4].tolist() == [True, False, False, False, False]
+
+
+def test_where_all_arguments_have_positions_nothing_else_feeds(measured: Measure) -> None:
+    case = measured(text=MASKED, call=MASKED_CALL)
+    assert rows_of(case.bench, case.bench.sites[0]).fed is None

@@ -11,6 +11,7 @@ from mha_lint.model.mask_facts import IgnoredMask
 from tests.facts.conftest import PLAIN
 from tests.facts.masks.masked import CROSS as DECODER
 from tests.facts.masks.masked import CROSS_CALL as DECODER_CALL
+from tests.facts.masks.masked import IDS
 from tests.facts.masks.spelled import fused, masked
 
 if TYPE_CHECKING:
@@ -228,6 +229,37 @@ def test_a_mask_over_the_channels_of_positions_is_none_of_keys(measured: Measure
     )
     case = measured(text=text, call="torch.randn(2, 5, 24), torch.tensor([5, 3])")
     assert (2, 5, 1) not in [m.shape for m in ignored(case)]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("        picture = (ids == 0)[..., None]\n        word = ~picture\n"),
+        ("        chosen = ids == 17\n"),
+        ("        chosen = ids != 17\n        twice = chosen & chosen\n"),
+    ],
+)
+def test_ids_of_one_kind_are_told_from_others(lines: str, measured: Measure) -> None:
+    edits = (
+        ("        real = ids != 0\n        keep = real[:, None, None, :]\n", lines),
+        ("attn_mask=keep", "is_causal=True"),
+        (", padding_idx=0", ""),
+    )
+    assert ignored(measured(*edits, text=IDS, call="torch.randint(0, 30, (2, 6))")) == ()
+
+
+def test_ids_of_padding_are_no_kind_of_their_own(measured: Measure) -> None:
+    edits = (
+        (
+            "        real = ids != 0\n        keep = real[:, None, None, :]\n",
+            "        real = ids != 9\n",
+        ),
+        ("attn_mask=keep", "is_causal=True"),
+        ("padding_idx=0", "padding_idx=9"),
+    )
+    case = measured(*edits, text=IDS, call="torch.tensor([[1, 2, 3, 4, 5], [1, 2, 3, 9, 9]])")
+    (found,) = ignored(case)
+    assert (found.how, found.inputs, found.shape) == ("built", ("ids",), (2, 5))
 
 
 def test_a_triangle_that_is_not_passed_on(measured: Measure) -> None:

@@ -278,3 +278,67 @@ def test_linear_attention_without_padded_keys(measured: Measure) -> None:
     )
     found = padding(case)
     assert isinstance(found, Known) and found.value is None
+
+
+TWO = """\
+class MHA(nn.Module):
+    def __init__(self, d_model, num_heads):
+        super().__init__()
+        self.h = num_heads
+        self.first, self.second = (nn.Linear(d_model, 3 * d_model) for _ in range(2))
+        self.out = nn.Linear(d_model, d_model)
+
+    def attend(self, qkv, keep):
+        q, k, v = qkv.unflatten(-1, (3, self.h, -1)).permute(2, 0, 3, 1, 4)
+        y = F.scaled_dot_product_attention(q, k, v, attn_mask=keep)
+        return y.transpose(1, 2).flatten(2)
+
+    def forward(self, x, mask):
+        real = mask.bool()
+        keep = real[:, None, None, :]
+        x = x + self.attend(self.first(x), keep)
+        if real.all():
+            keep = None
+        return self.out(x + self.attend(self.second(x), keep))
+"""
+UNPADDED = "torch.randn(2, 6, 24), torch.ones(2, 6, dtype=torch.long)"
+SHORT = "torch.randn(2, 6, 24), torch.tensor([[1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0]])"
+
+
+@pytest.mark.parametrize("call", [UNPADDED, SHORT])
+def test_a_mask_that_is_left_out_where_nothing_is_padded(call: str, measured: Measure) -> None:
+    name = (("x, mask)", "x, attention_mask)"), ("mask.bool()", "attention_mask.bool()"))
+    found = padding(measured(*name, text=TWO, call=call))
+    assert isinstance(found, Known)
+    assert found.value is None
+
+
+@pytest.mark.parametrize("call", [UNPADDED, SHORT])
+def test_a_mask_that_is_asked_for_and_left_out_all_the_same(call: str, measured: Measure) -> None:
+    edits = (
+        ("x, mask)", "x, attention_mask)"),
+        ("mask.bool()", "attention_mask.bool()"),
+        ("            keep = None", "            x = x * 1.0"),
+        ("self.attend(self.second(x), keep)", "self.attend(self.second(x), None)"),
+    )
+    found = leak(measured(*edits, text=TWO, call=call))
+    assert found.padded == "position 4 of sample 1"
+    assert found.reached == "real positions of the same sample"
+
+
+def test_ids_that_are_asked_for_padding(measured: Measure) -> None:
+    asked = (
+        "        keep = real[:, None, None, :]\n",
+        "        if real.all():\n            x = x * 1.0\n",
+    )
+    call = "torch.randint(1, 30, (2, 6))"
+    case = measured(asked, *POOLED[1:], text=IDS, call=call)
+    assert leak(case).padded == "position 4 of sample 1"
+    left_out = (
+        ("        keep = real[:, None, None, :]\n",
+         "        keep = None if real.all() else real[:, None, None, :]\n"),
+        POOLED[2],
+    )  # fmt: skip
+    found = padding(measured(*left_out, text=IDS, call=call))
+    assert isinstance(found, Known)
+    assert found.value is None

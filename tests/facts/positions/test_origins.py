@@ -6,7 +6,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
+import torch
+from torch import Tensor, nn
 
+from mha_lint.capture import record
+from mha_lint.facts.bench import Bench
 from mha_lint.facts.positions.origins import (
     follows_input,
     follows_parameters,
@@ -116,3 +120,22 @@ def test_where_positions_become_alike(rotary: Rotary) -> None:
     span = repeat_span(case.bench, turn_of_q(case).sides, 5, 3, 4)
     assert case.marked(span) == "torch.arange(x.shape[-2]).clamp(max=3)"
     assert repeat_span(case.bench, turn_of_q(case).sides, 5, 0, 1) is None
+
+
+class Boxes(nn.Module):
+    """Looks up the width of each box: turned around, right and left edges give none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.widths = nn.Embedding(30, 6)
+
+    def forward(self, x: Tensor, edges: Tensor) -> Tensor:
+        table: Tensor = self.widths(edges[..., 1] - edges[..., 0])
+        return x + table
+
+
+def test_a_table_that_fails_on_other_inputs_follows_them() -> None:
+    edges = torch.stack((torch.arange(5), torch.arange(5) + 7), -1).expand(2, 5, 2).contiguous()
+    bench = Bench.of(record(Boxes(), (torch.randn(2, 5, 6), edges), {}))
+    (table,) = (n for n in bench.recording.graph.nodes if n.meta.get("op") == "embedding")
+    assert follows_input(bench, (table,))

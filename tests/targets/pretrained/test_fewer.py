@@ -10,6 +10,7 @@ from mha_lint.targets.pretrained.fewer import with_fewer_layers
 def test_only_the_layers_are_fewer() -> None:
     config = LlamaConfig(num_hidden_layers=126, hidden_size=16384, num_attention_heads=128)
     fewer = with_fewer_layers(config)
+    assert fewer is not None
     assert fewer.num_hidden_layers == 2
     assert fewer.to_dict() | {"num_hidden_layers": 126} == config.to_dict()
 
@@ -17,6 +18,7 @@ def test_only_the_layers_are_fewer() -> None:
 def test_each_kind_of_layer_stays() -> None:
     config = Gemma3TextConfig(num_hidden_layers=12)
     fewer = with_fewer_layers(config)
+    assert fewer is not None
     assert set(fewer.layer_types) == {"sliding_attention", "full_attention"}
     assert fewer.hidden_size == config.hidden_size
 

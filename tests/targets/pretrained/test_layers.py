@@ -71,6 +71,17 @@ def test_each_part_has_its_own_layers() -> None:
     assert small["vision_config"]["num_hidden_layers"] == 1
 
 
+def test_indices_into_the_layers_of_a_part_below() -> None:
+    values: dict[str, Any] = {
+        "num_head_layers": 2,
+        "intermediate_hook_ids": [11, 5],
+        "image_config": {"model_type": "a", "num_hidden_layers": 12},
+    }
+    small = fewer_layers(values, NOTHING)
+    assert small["image_config"]["num_hidden_layers"] == 2
+    assert small["intermediate_hook_ids"] == [1, 0]
+
+
 def test_layers_that_are_left_alone() -> None:
     values = {"num_hidden_layers": 12}
     assert fewer_layers(values, frozenset({"layers"})) == values

@@ -26,6 +26,8 @@ from mha_lint.targets.pretrained.roles import Role, role_of
         ("num_experts_per_tok", Role.CHOSEN),
         ("vocab_size", Role.VOCABULARY),
         ("image_token_id", Role.TOKEN),
+        ("num_experts_per_token", Role.CHOSEN),
+        ("merge_index", Role.THRESHOLD),
         ("sliding_window", Role.WINDOW),
         ("window_size", Role.TILE),
         ("image_size", Role.IMAGE),

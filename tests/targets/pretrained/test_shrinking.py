@@ -73,3 +73,31 @@ def test_fake_parameters() -> None:
 
     model = build(_config("bert", num_hidden_layers=1), device="fake")
     assert all(isinstance(p.data, FakeTensor) for p in model.parameters())
+
+
+def test_tokens_for_images_that_the_config_leaves_open() -> None:
+    small = shrunk(_config("blip-2"))
+    assert small.config.image_token_index is not None
+    assert small.notes[1:] == ("given a value, where the config has none: image_token_index",)
+
+
+def test_several_codes_at_each_place() -> None:
+    small = shrunk(_config("kyutai_speech_to_text"))
+    books = small.config.num_codebooks
+    assert tuple(small.kwargs["input_ids"].shape) == (2, 7, books + 1)
+
+
+def test_shapes_from_the_docstring() -> None:
+    small = shrunk(_config("inkling2_vision"))
+    side = small.config.patch_size * small.config.spatial_merge_size
+    assert tuple(small.kwargs["pixel_values"].shape[1:]) == (side, side, 3)
+
+
+def test_a_part_where_the_whole_has_no_forward() -> None:
+    small = shrunk(_config("bark"))
+    assert small.part in ("semantic", "coarse_acoustics", "fine_acoustics")
+    assert f"only its part {small.part} is called" in small.notes
+    assert small.model.get_submodule("layers.0.attn") is not None
+    part = build(small.config).get_submodule(small.part)
+    with torch.no_grad():
+        part(**small.kwargs)

@@ -77,6 +77,29 @@ def test_a_picture_of_a_few_patches() -> None:
     assert (small["image_size"], small["patch_size"], small["num_patches"]) == (64, 16, 16)
 
 
+def test_patches_that_are_another_part_s_images() -> None:
+    inner = {"model_type": "a", "image_size": 384, "patch_size": 16, "hidden_size": 768}
+    small = _small({"patch_size": 384, "image_model_config": inner})
+    assert (small["patch_size"], small["image_model_config"]["image_size"]) == (64, 64)
+
+
+def test_finer_maps_of_features_stay_as_many_times_finer() -> None:
+    sizes = [[288, 288], [144, 144], [72, 72]]
+    small = _small({"image_size": 1008, "patch_size": 14, "backbone_feature_sizes": sizes})
+    assert small["image_size"] == 56
+    assert small["backbone_feature_sizes"] == [[16, 16], [8, 8], [4, 4]]
+
+
+def test_the_size_of_an_input_that_is_a_width() -> None:
+    small = _small({"hidden_size": 1024, "adapter_input_size": 1024, "num_attention_heads": 8})
+    assert small["adapter_input_size"] == small["hidden_size"] == 32
+
+
+def test_a_window_of_windows_holds_as_many() -> None:
+    small = _small({"n_window": 50, "n_window_infer": 800})
+    assert small == {"n_window": 4, "n_window_infer": 64}
+
+
 def test_experts_and_their_groups() -> None:
     values = {"n_routed_experts": 256, "num_experts_per_tok": 8, "n_group": 8, "topk_group": 4}
     assert _small(values) == {

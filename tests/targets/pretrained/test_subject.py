@@ -44,6 +44,13 @@ def test_it_is_made_again_with_the_same_weights(maker: ConfigMaker) -> None:
     assert torch.equal(one, two)
 
 
+def test_its_call_is_nobodys(maker: ConfigMaker) -> None:
+    first = maker.first()
+    (other,) = first.resized()
+    assert [s.real for s in (first, first.rebuilt(), other)] == [False, False, False]
+    assert first.how == "stated"
+
+
 def test_the_second_size_differs_in_heads_width_and_length(maker: ConfigMaker) -> None:
     first = maker.first()
     (other,) = first.resized()
@@ -69,3 +76,17 @@ def test_the_whole_has_its_own_sizes_and_no_weights(maker: ConfigMaker) -> None:
         assert tuple(subject.module(**subject.kwargs)[0].shape)[-1] == 4096
     with pytest.raises(StageError, match="too large"):
         subject.rebuilt()
+
+
+def test_a_part_is_made_again_and_has_its_own_size_in_the_whole() -> None:
+    made = transformers.BarkConfig()
+    maker = ConfigMaker(SPEC, made, shrunk(made))
+    first = maker.first()
+    again = first.rebuilt()
+    assert type(first.module) is type(again.module)
+    assert "codec" not in maker.small.part
+    mode = WithoutLarge()
+    subject = whole(SPEC, made, maker.small, mode)
+    assert type(subject.module) is type(first.module)
+    with subject.environment(), mode:
+        subject.module(**subject.kwargs)
