@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,9 @@ from mha_lint.model.target import TargetSpec
 from mha_lint.targets.open import open_subject
 from mha_lint.targets.scan import scan_file
 from mha_lint.targets.subject import Subject
+
+MOST_BESIDE = 200
+"""Files of the folder that are searched for the class's name."""
 
 
 def judged_by_enclosing(facts: SubjectFacts, subject: Subject, settings: Settings) -> SubjectFacts:
@@ -48,14 +52,46 @@ def _lacks(site: SiteFacts) -> bool:
 
 
 def _constructors(subject: Subject) -> list[TargetSpec]:
-    """Return the classes of the file that construct the subject's class, the outermost last."""
-    path = subject.span.path
+    """Return the classes that construct the subject's class, the outermost last.
+
+    Those of its own file; if there are none, those of the first file beside it that imports the class
+    from there, or from their package, and has some.
+    """
+    own, name = subject.span.path, subject.name.split(".")[-1]
+    found = _constructing(own, name)
+    if found or not own.endswith(".py"):
+        return found
+    homes = "|".join(re.escape(one) for one in (Path(own).stem, Path(own).absolute().parent.name))
+    imported = re.compile(
+        rf"^\s*from\s+(?:\.+|[\w.]*?\b(?:{homes}))\s+import\s+[^()]*?(?:\([^)]*?)?\b{re.escape(name)}\b",
+        re.MULTILINE,
+    )
+    for path in sorted(Path(own).parent.glob("*.py"))[:MOST_BESIDE]:
+        if str(path) == own or not imported.search(_text(path)):
+            continue
+        found = _constructing(str(path), name)
+        if found:
+            return found
+    return []
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text("utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _constructing(path: str, name: str) -> list[TargetSpec]:
+    """Return the classes of a file that construct the class `name`, or one that does."""
     try:
         candidates = scan_file(path)
-    except Exception:  # the file was read before; if it changed meanwhile there is nothing to ask
+    except Exception:  # no file that could be read, as what a program made up
         return []
-    name = subject.name.split(".")[-1]
-    names, grown = {name}, True
+    names, grown = (
+        {name, *(c.qualname for c in candidates if c.reason == f"constructs {name}")},
+        True,
+    )
     while grown:
         grown = False
         for one in candidates:

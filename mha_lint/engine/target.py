@@ -89,7 +89,7 @@ def judge_bench(
     mismatches = _with_mismatches(facts, unclear, quiet=quiet)
     if mismatches.crosscheck != facts.crosscheck:
         judgement = judge(rules, mismatches, settings=settings, target=spec.text, confirm=prove)
-    judgement = _without_guesses(judgement, subject)
+    judgement = _without_guesses(judgement, subject, facts)
     others, broken = branch_findings(measured, judgement.findings, rules, settings, spec.text)
     judgement = dataclasses.replace(
         judgement,
@@ -113,24 +113,47 @@ def judge_bench(
 
 AXES = ("MHA601", "MHA602")
 """Rules that depend on which axis of the input is which."""
+CHANNELS = ("MHA107",)
+"""Rules that compare the channels of a projection that the operands use."""
 
 
-def _without_guesses(judgement: Judgement, subject: Subject) -> Judgement:
-    """Leave open what depends on the axes of an input whose shape was guessed with an axis of one.
+def _without_guesses(judgement: Judgement, subject: Subject, facts: SubjectFacts) -> Judgement:
+    """Leave open what rests on a guessed call that may have run by chance.
 
-    The code may take inputs of one axis less; then heads stand where positions were guessed.
+    The axes of an input with an axis of one: the code may take inputs of one axis less; then heads
+    stand where positions were guessed. Whose channels are shared, where a view took positions into
+    the heads: their width does not divide that of the projection.
     """
+    if subject.how not in ("built", "inferred"):
+        return judgement
     tensors = [t for t in (*subject.args, *subject.kwargs.values()) if isinstance(t, torch.Tensor)]
     unsure = any(t.is_floating_point() and t.dim() > 2 and 1 in t.shape[:-1] for t in tensors)
-    if subject.how not in ("built", "inferred") or not unsure:
-        return judgement
-    guessed = [f for f in judgement.findings if f.code in AXES]
-    why = f"the call {subject.call} was guessed, and its axis of one may not be there: pass --call"
+    mixed = {site.info.id for site in facts.sites if _holds_positions(site)}
+    open_ones = {
+        f: f"the call {subject.call} was guessed, and {why}: pass --call"
+        for f in judgement.findings
+        for codes, applies, why in (
+            (AXES, unsure, "its axis of one may not be there"),
+            (CHANNELS, f.site in mixed, "by its lengths a head holds parts of several positions"),
+        )
+        if applies and f.code in codes
+    }
     return dataclasses.replace(
         judgement,
-        findings=tuple(f for f in judgement.findings if f not in guessed),
-        undecided=(*judgement.undecided, *(Undecided(f.code, f.site, why) for f in guessed)),
+        findings=tuple(f for f in judgement.findings if f not in open_ones),
+        undecided=(
+            *judgement.undecided,
+            *(Undecided(f.code, f.site, why) for f, why in open_ones.items()),
+        ),
     )
+
+
+def _holds_positions(site: SiteFacts) -> bool:
+    """Return whether the width of a head does not divide that of the projection of q."""
+    match site.dims, site.roles:
+        case Known(value=dims), Known(value=roles):
+            return any(p.out_width % dims.head_dim for p in roles.q)
+    return False
 
 
 def _with_mismatches(

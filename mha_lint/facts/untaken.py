@@ -11,8 +11,8 @@ from mha_lint.sites.dependence import stack_of
 
 
 def read_where_not_run(bench: Bench, name: str) -> bool:
-    """Return whether a function on the way to some attention reads its argument `name` on a branch
-    that did not run: a setting decides whether it is read.
+    """Return whether a function beside some attention reads its argument `name` on a branch that did
+    not run: a setting decides whether it is read.
 
     A branch that asks whether the argument is there at all is none.
     """
@@ -31,16 +31,10 @@ def read_where_not_run(bench: Bench, name: str) -> bool:
 
 
 def _functions(bench: Bench) -> Iterator[tuple[str, ast.FunctionDef]]:
-    """Yield the functions on the stacks of what attention computes, with their files."""
-    places = {
-        (frame.span.path, frame.span.line)
-        for site in bench.sites
-        for frame in stack_of(site.all[0].context)
-    }
-    for path, line in sorted(places):
-        around = [f for f in functions_of(path) if f.lineno <= line <= (f.end_lineno or f.lineno)]
-        if around:
-            yield path, max(around, key=lambda f: f.lineno)
+    """Yield the functions of the files on the stacks of what attention computes."""
+    paths = {frame.span.path for site in bench.sites for frame in stack_of(site.all[0].context)}
+    for path in sorted(paths):
+        yield from ((path, function) for function in functions_of(path))
 
 
 def _parameters(function: ast.FunctionDef) -> set[str]:

@@ -146,13 +146,26 @@ def unused_inputs(
         named = bool((parts | {stem, name.lower()}) & SOURCE_NAMES) or any(
             reads_a_source(str(m.context.meta.get("module", ""))) for x in sites for m in x.all
         )
-        encoded = _encoded(bench, sites, placeholder)
+        states = value.is_floating_point() or _are_looked_up(placeholder)
+        encoded = states and _encoded(bench, sites, placeholder)
         source &= not (guessed and read_where_not_run(bench, name))
-        fits = not widths or value.shape[-1] in widths or value.dim() == 3
+        fits = not widths or value.dim() == 3 or tuple(value.shape)[-1:] in {(w,) for w in widths}
         found.append(
             UnusedInput(name, tuple(value.shape), encoded or (source and named and fits), encoded)
         )
     return Known(tuple(found), "no output depends on it in the recorded graph")
+
+
+def _are_looked_up(placeholder: Node) -> bool:
+    """Return whether a table is read at the numbers of `placeholder`: they are tokens."""
+    waiting = list(placeholder.users)
+    while waiting:
+        node = waiting.pop()
+        if op(node) == "embedding":
+            return True
+        if op(node) in ("view", "reshape", "to", "long", "clamp", "flatten", "contiguous"):
+            waiting += node.users
+    return False
 
 
 def _encoded(bench: Bench, sites: list[Site], placeholder: Node) -> bool:

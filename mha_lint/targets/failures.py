@@ -13,7 +13,7 @@ import torch
 from mha_lint.model.report import NotChecked
 from mha_lint.model.target import ShapeProblem
 from mha_lint.targets.causes import raised_at, remedy
-from mha_lint.targets.infer.bodies import parameters_of
+from mha_lint.targets.infer.signatures import parameters_of
 from mha_lint.targets.make import ClassGivenError, FileMaker, StageError
 from mha_lint.targets.scene import scene_of
 from mha_lint.targets.session import describe

@@ -27,13 +27,13 @@ def fill_failed_globals(module: ModuleType, source: Source, session: Session) ->
     """
     if not session.failed:
         return
+    definitions = [s for s in source.tree.body if isinstance(s, ast.ClassDef | ast.FunctionDef)]
     wanted = {
         node.id
-        for statement in source.tree.body
-        if isinstance(statement, ast.ClassDef | ast.FunctionDef)
+        for statement in definitions
         for node in ast.walk(statement)
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
-    }
+    } - {statement.name for statement in definitions}
     for name in sorted(session.failed.keys() & wanted - vars(module).keys()):
         role = role_of(name)
         if role in GUESSED:

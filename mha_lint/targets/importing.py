@@ -22,7 +22,7 @@ from mha_lint.targets.missing import StubFinder
 from mha_lint.targets.session import Session, describe
 from mha_lint.targets.source import Source, SourceError, read_source
 from mha_lint.targets.stubs import Missing
-from mha_lint.targets.toplevel import definitions_only, making, works_at_top_level
+from mha_lint.targets.toplevel import definitions_only, making, setting, works_at_top_level
 
 PROTECTED = frozenset({"torch", "numpy", "mha_lint", "pytest", "_pytest"})
 """Installed packages that a file of the user never shadows."""
@@ -36,27 +36,48 @@ class LazyPackage(ModuleType):
         super().__init__(name)
         self.__path__ = [str(folder)]
         self.__package__ = name
-        self._mha_lint_pending: tuple[Path, Session] | None = (folder / "__init__.py", session)
+        self._mha_lint_init = (folder / "__init__.py", session)
+        self._mha_lint_pending: tuple[Path, Session] | None = self._mha_lint_init
+        self._mha_lint_tried: set[str] = set()
 
     def __getattr__(self, name: str) -> Any:
         """Import the submodule of that name, else run ``__init__`` and look again."""
         pending = self.__dict__.get("_mha_lint_pending")
         dunder = name.startswith("__") and name != "__all__"  # __all__: a star import asks for it
-        if dunder or pending is None:
-            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
-        try:  # a submodule of that name is meant more often than something in __init__
-            return importlib.import_module(f"{self.__name__}.{name}")
-        except ModuleNotFoundError as error:
-            if error.name != f"{self.__name__}.{name}":
-                raise
-        init, session = pending
-        try:
-            self.fill()
-        except Exception as error:
-            session.note(f"{init.name} of package {self.__name__} failed: {describe(error)}")
+        if not dunder and pending is not None:
+            try:  # a submodule of that name is meant more often than something in __init__
+                return importlib.import_module(f"{self.__name__}.{name}")
+            except ModuleNotFoundError as error:
+                if error.name != f"{self.__name__}.{name}":
+                    raise
+            init, session = pending
+            try:
+                self.fill()
+            except Exception as error:
+                session.note(f"{init.name} of package {self.__name__} failed: {describe(error)}")
+        if name not in self.__dict__:
+            self._make(name)
         if name in self.__dict__:
             return self.__dict__[name]
         raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+
+    def _make(self, name: str) -> None:
+        """Run of ``__init__`` what sets `name`, where all of it did not run, or not yet."""
+        init, session = self._mha_lint_init
+        if name in self._mha_lint_tried or not init.is_file():
+            return
+        self._mha_lint_tried.add(name)
+        try:
+            source = read_source(str(init))
+        except SourceError:
+            return
+        for statement in setting(source.tree, name):
+            code = compile(ast.Module([statement], []), source.path, "exec", dont_inherit=True)
+            try:
+                exec(code, self.__dict__)
+            except Exception as error:
+                session.note(f"{name} of package {self.__name__} failed: {describe(error)}")
+                return
 
     def fill(self) -> None:
         """Run ``__init__``, unless it ran already; whatever it raises is passed on."""
@@ -66,6 +87,24 @@ class LazyPackage(ModuleType):
             init, session = pending
             self.__file__ = str(init)
             UserLoader(self.__name__, init, session).exec_module(self)
+
+
+def fill_packages(session: Session) -> bool:
+    """Run what ``__init__`` files did not run yet, innermost first, and tell whether any was left.
+
+    Importing a module runs those of its packages, and what they import may enter itself into a table.
+    """
+    left = [
+        module
+        for name, module in sorted(session.modules.items(), key=lambda item: -item[0].count("."))
+        if isinstance(module, LazyPackage) and module._mha_lint_pending is not None
+    ]
+    for package in left:
+        try:
+            package.fill()
+        except Exception as error:
+            session.note(f"__init__.py of package {package.__name__} failed: {describe(error)}")
+    return bool(left)
 
 
 class UserLoader(importlib.abc.Loader):
@@ -173,13 +212,15 @@ class UserLoader(importlib.abc.Loader):
             for alias in statement.names:
                 name = alias.asname or alias.name.partition(".")[0]
                 if name not in module.__dict__ and name != "*":
-                    why = describe(error)
-                    full = (
-                        f"{statement.module}.{alias.name}"
-                        if isinstance(statement, ast.ImportFrom) and statement.module
-                        else alias.name
+                    full = f"{_imported_from(statement, module)}{alias.name}"
+                    lacks = error.name if isinstance(error, ModuleNotFoundError) else None
+                    needs = (lacks or "").partition(".")[0]
+                    module.__dict__[name] = Missing(
+                        full,
+                        self.session.state,
+                        describe(error),
+                        "" if needs in self.session.modules else needs,
                     )
-                    module.__dict__[name] = Missing(full, self.session.state, why)
         elif isinstance(error, ImportError) and not self.session.tolerant:
             return False
         self._skipped(statement, error)
@@ -191,6 +232,15 @@ class UserLoader(importlib.abc.Loader):
         self.session.note(
             f"{self.path.name}:{statement.lineno} was skipped while loading ({describe(error)})"
         )
+
+
+def _imported_from(statement: ast.Import | ast.ImportFrom, module: ModuleType) -> str:
+    """Return the module that `statement` in `module` takes names from, with a dot behind it."""
+    if isinstance(statement, ast.Import):
+        return ""
+    parents = (module.__package__ or "").split(".")
+    kept = parents[: len(parents) - statement.level + 1] if statement.level else []
+    return "".join(f"{part}." for part in (*kept, statement.module) if part)
 
 
 class ProjectFinder(importlib.abc.MetaPathFinder):

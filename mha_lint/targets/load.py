@@ -35,6 +35,15 @@ HIGHEST = 6
 """Folders above the target that are searched for the packages it imports."""
 
 
+_STUBS = {"stub_missing": True}
+_OPTIONS: tuple[dict[str, bool], ...] = (
+    {},
+    _STUBS,
+    {**_STUBS, "deep": True},
+    {**_STUBS, "deep": True, "tolerant": True},
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Loaded:
     """A loaded module of the user and what it needs around it to run."""
@@ -84,7 +93,7 @@ def load_file(
     ways = _ways(source)
     first: BaseException | None = None
     deadline = time.monotonic() + timeout
-    for options in ({}, {"stub_missing": True}, {"stub_missing": True, "tolerant": True}):
+    for options in _OPTIONS:
         for way in ways:
             outcome = _try(source, way, options, deadline, wanted)
             if isinstance(outcome, Loaded):
@@ -113,7 +122,8 @@ def _try(
         left = deadline - time.monotonic()
         try:
             with guarded(), _user_modules(session), time_limit(left if filter_all else left / 2):
-                return Loaded(_run(source, way, session), source, session)
+                module = _run(source, way, session)
+                return Loaded(module, source, session, _installed_below(source.path))
         except TimeLimitError as limit:
             error = limit
             continue  # perhaps its definitions alone do not take so long
@@ -143,6 +153,15 @@ def _run(source: Source, way: _Way, session: Session) -> ModuleType:
     session.default_dtype = torch.get_default_dtype()
     session.state.loading = False
     return module
+
+
+def _installed_below(path: str) -> str:
+    """Return the folder of the installed package that `path` lies in, "" if it is not installed."""
+    parts = Path(path).absolute().parts
+    for place, part in enumerate(parts[:-2]):
+        if part in ("site-packages", "dist-packages"):
+            return str(Path(*parts[: place + 2])) + os.sep
+    return ""
 
 
 def load_module(name: str, *, timeout: float) -> Loaded | NotChecked:
@@ -179,17 +198,38 @@ def _user_modules(session: Session) -> Iterator[None]:
         if "." not in name and _is_shadowed(name, session):
             for loaded in [n for n in before if n == name or n.startswith(f"{name}.")]:
                 sys.modules.pop(loaded, None)
+    _put_back(session)
     sys.modules.update(session.modules)
     session.finders = session.finders or finders(session)
     session.install()
     try:
         yield
     finally:
+        _set_apart(session, before)
         for name in session.modules:
             sys.modules.pop(name, None)
         for name, module in before.items():
             if sys.modules.get(name) is not module:
                 sys.modules[name] = module
+
+
+def _put_back(session: Session) -> None:
+    """Offer the installed packages that were loaded with stand-ins, as `_set_apart` left them."""
+    sys.modules.update(session.apart)
+    for name, module in session.apart.items():
+        parent, _, last = name.rpartition(".")
+        if parent in sys.modules:
+            setattr(sys.modules[parent], last, module)
+
+
+def _set_apart(session: Session, before: dict[str, ModuleType]) -> None:
+    """Take the installed packages that were loaded with stand-ins out: others must not see them."""
+    for name, module in dict(sys.modules).items():
+        if name.partition(".")[0] in session.tainted and before.get(name) is not module:
+            session.apart[name] = sys.modules.pop(name)
+            parent, _, last = name.rpartition(".")
+            if parent in before and vars(before[parent]).get(last) is module:
+                delattr(before[parent], last)
 
 
 def _is_shadowed(name: str, session: Session) -> bool:

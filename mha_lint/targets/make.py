@@ -139,8 +139,7 @@ class FileMaker(Maker):
         )
         with _first_call(module):
             run_once(subject)
-        skipped = dict.fromkeys(self.loaded.session.state.skipped)
-        subject.notes += tuple(f"{name}(...) does nothing: it is not installed" for name in skipped)
+        subject.notes += tuple(dict.fromkeys(self.loaded.session.state.said))
         return subject
 
     def resized(self, subject: Subject) -> Iterator[Subject]:

@@ -13,13 +13,16 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from mha_lint.targets.current_sizes import batch_of, build_expression, read_sizes
-from mha_lint.targets.infer.bodies import function_tree, parameters_of
+from mha_lint.targets.infer.bodies import function_tree
+from mha_lint.targets.infer.chance import has_nan
 from mha_lint.targets.infer.guesses import render_input
 from mha_lint.targets.infer.input_names import MASK
 from mha_lint.targets.infer.inputs import Inputs
 from mha_lint.targets.infer.module_needs import module_dtype
 from mha_lint.targets.infer.scheme import SCHEMES, Scheme
+from mha_lint.targets.infer.signatures import parameters_of
 from mha_lint.targets.make import FileMaker, StageError, fresh
+from mha_lint.targets.numbered import other_forms
 from mha_lint.targets.subject import Recipe, Subject
 from mha_lint.targets.tensors import tensors_in
 from mha_lint.targets.timelimit import TimeLimitError, time_limit
@@ -27,6 +30,8 @@ from mha_lint.targets.timelimit import TimeLimitError, time_limit
 OTHER = {"ones": "zeros", "zeros": "ones"}
 LEAST = 1e-12
 """A gradient below this is rounding."""
+MORE = 1.02
+"""Less more than this is rounding: what a shift of all scores leaves to a bias of the keys."""
 OF_HEADS = re.compile(r"heads?_mask")
 """What switches heads off acts on the weights on purpose, and sees nothing of positions."""
 OPTIONS = 6
@@ -40,7 +45,7 @@ def masked(maker: FileMaker, subject: Subject) -> Subject:
     The masks hide nothing: one that was made up the wrong way round, so that it hides everything, is
     turned. One that the code does not take in any of the usual shapes is left out.
     """
-    subject = _turned(maker, subject)
+    subject = _reckoned(maker, _turned(maker, subject))
     for name in _optional(subject):
         for call in _calls(subject, name):
             made = _tried(maker, dataclasses.replace(subject.recipe, call=call))
@@ -48,8 +53,18 @@ def masked(maker: FileMaker, subject: Subject) -> Subject:
                 if name in _loaded(subject.module) and not _read(made, name):
                     break  # it acts in another configuration, or beside another argument
                 made.notes = subject.notes
-                subject = _turned(maker, made)
+                subject = _reckoned(maker, _turned(maker, made))
                 break
+    return subject
+
+
+def _reckoned(maker: FileMaker, subject: Subject) -> Subject:
+    """Return `subject` with masks of numbers where its code reckons with them."""
+    for call in other_forms(subject):
+        made = _tried(maker, dataclasses.replace(subject.recipe, call=call))
+        if made is not None and not has_nan(made):
+            made.notes = subject.notes
+            return made
     return subject
 
 
@@ -107,7 +122,7 @@ def _turned(maker: FileMaker, subject: Subject) -> Subject:
         made.attr = OTHER[made.attr]
         call = ast.unparse(tree.body).removeprefix("f(").removesuffix(")")
         other = _tried(maker, dataclasses.replace(subject.recipe, call=call))
-        if other is not None and (learns := _learning(other)) > best:
+        if other is not None and (learns := _learning(other)) > MORE * best:
             other.notes = subject.notes
             subject, best = other, learns
         else:

@@ -15,6 +15,9 @@ from mha_lint.targets.session import Session
 from mha_lint.targets.source import SourceError, cached_source
 from mha_lint.targets.stubs import StubModule
 
+_OURS = frozenset({"torch", "numpy", "mha_lint"}) | sys.stdlib_module_names
+"""What lacks a package on purpose."""
+
 _UTIL = (importlib.util.__file__, "<frozen importlib.util>")
 
 
@@ -51,25 +54,38 @@ class StubFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def _needed_by_user(session: Session) -> bool:
-    """Tell whether the running import stands in a user's file and not in a guarded ``try``."""
+    """Tell whether the running import stands in a user's file and not in a guarded ``try``.
+
+    Or, where the session asks for that, in an installed package that a user's file imports.
+    """
     frame: FrameType | None = sys._getframe(1)
+    around: set[str] = set()
     while frame is not None:
         name = frame.f_code.co_filename
         if name in _UTIL and frame.f_code.co_name == "find_spec":
-            return False  # the user asks whether it is there
+            return False  # somebody asks whether it is there
         if not name.startswith("<frozen importlib") and name not in (__file__, importlib.__file__):
-            break
+            if _is_guarded(frame):
+                return False
+            owner = frame.f_globals.get("__name__")
+            if owner in session.modules:
+                session.tainted |= around
+                return True
+            package = str(owner).partition(".")[0]
+            if not session.deep or not session.state.loading or package in _OURS:
+                return False
+            around.add(package)
         frame = frame.f_back
-    if frame is None:
-        return False
-    owner = frame.f_globals.get("__name__")
-    if owner not in session.modules:
-        return False
+    return False
+
+
+def _is_guarded(frame: FrameType) -> bool:
+    """Tell whether what `frame` runs stands in a ``try`` that catches failed imports."""
     try:
         tree = cached_source(frame.f_code.co_filename).tree
     except SourceError:
-        return True
-    return not any(
+        return False
+    return any(
         isinstance(node, ast.Try)
         and node.body[0].lineno <= frame.f_lineno <= (node.body[-1].end_lineno or 0)
         and any(map(_catches_import_error, node.handlers))

@@ -26,6 +26,7 @@ from mha_lint.targets.failures import (
     too_slow,
     with_trace,
 )
+from mha_lint.targets.importing import fill_packages
 from mha_lint.targets.infer.chance import breaks_when_longer, fails_at_any_size
 from mha_lint.targets.infer.search import Outcome, Search
 from mha_lint.targets.large import WithoutLarge, is_large
@@ -136,7 +137,7 @@ class _Opener:
         if spec.call is not None:
             return self._searched(made, name, call=spec.call)
         plain = name.rpartition(".")[2]
-        usages = find_usages(self.source, plain, beside=not self.loaded.home)
+        usages = find_usages(self.source, plain, beside=self.spec.path is not None)
         used = self._used([u for u in usages if u.call is not None])
         if used is not None:
             return used
@@ -145,8 +146,15 @@ class _Opener:
                 self._import_for(usage)
                 found = self._searched(made, name, build=usage.build, how="built")
                 if isinstance(found, Subject):
-                    return found
+                    return self._lighter(found, made, name)
         return self._searched(made, name)
+
+    def _lighter(self, found: Subject, made: Any, name: str) -> Subject:
+        """Return `found`, which nobody wrote a call of, at sizes of our own if it is too heavy."""
+        if not is_heavy(found) or is_without_large(found):
+            return found
+        small = self._searched(made, name)
+        return small if isinstance(small, Subject) and not is_heavy(small) else found
 
     def _find(self, name: str) -> Any:
         value: Any = self.loaded.module
@@ -249,6 +257,10 @@ class _Opener:
         if build is None and not isinstance(made, type):
             search.factory = self._is_factory(name)
         outcome = search.run()
+        if outcome.subject is None and self._entered(outcome):
+            search = Search(self.maker, made, name, self.deadline, build=build, call=call)
+            search.factory = build is None and not isinstance(made, type) and self._is_factory(name)
+            outcome = search.run()
         if outcome.subject is None:
             large = self._without_large(made, name, build, call, outcome)
             return large if large is not None else self._not_found(outcome, name)
@@ -262,6 +274,27 @@ class _Opener:
         if self.spec.build is None and self.spec.call is None and is_heavy(subject):
             return shrunk(self.maker, subject)
         return subject
+
+    def _entered(self, outcome: Outcome) -> bool:
+        """Run the ``__init__`` files of the user's packages where something looked up is not there.
+
+        Tell whether there was any: what they import may be entered into a table.
+        """
+        failure = outcome.failure
+        if failure is None or failure.stage != "build":
+            return False
+        error, session = failure.error, self.loaded.session
+        own = type(error).__module__ in session.modules
+        if not own and not isinstance(error, LookupError | NameError | ValueError):
+            return False
+        session.state.loading = True
+        try:
+            with time_limit((self.deadline - time.monotonic()) / 3):
+                return fill_packages(session)
+        except TimeLimitError:
+            return False
+        finally:
+            session.state.loading = False
 
     def _without_large(
         self, made: Any, name: str, build: str | None, call: str | None, outcome: Outcome

@@ -20,9 +20,10 @@ class Session:
     """What one attempt to load a target may do, and what it has done.
 
     ``roots``: folders to search for top-level modules. ``stub_missing``: replace packages that are
-    not installed. ``tolerant``: go on when an import fails. ``filter_all``: run definitions only,
-    even of modules that look harmless. ``wanted``: names that the target needs of its file. ``own``:
-    the top-level name of the target's own package.
+    not installed. ``deep``: also those that installed packages lack. ``tolerant``: go on when an
+    import fails. ``filter_all``: run definitions only, even of modules that look harmless.
+    ``wanted``: names that the target needs of its file. ``own``: the top-level name of the target's
+    own package.
     """
 
     def __init__(
@@ -30,6 +31,7 @@ class Session:
         roots: Sequence[Path],
         *,
         stub_missing: bool = False,
+        deep: bool = False,
         tolerant: bool = False,
         filter_all: bool = False,
         wanted: frozenset[str] = frozenset(),
@@ -39,11 +41,16 @@ class Session:
         self.roots = tuple(roots)
         self.own = own
         self.stub_missing = stub_missing
+        self.deep = deep
         self.tolerant = tolerant
         self.filter_all = filter_all
         self.wanted = wanted
         self.notes: list[str] = []
         self.modules: dict[str, ModuleType] = {}
+        self.tainted: set[str] = set()
+        """Installed packages that were loaded with stand-ins: nobody else must see them."""
+        self.apart: dict[str, ModuleType] = {}
+        """The modules of those."""
         self.failed: dict[str, BaseException] = {}
         self.state = StubState()
         self.default_dtype: torch.dtype | None = None

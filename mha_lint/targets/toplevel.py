@@ -49,6 +49,24 @@ def making(tree: ast.Module, name: str) -> list[ast.stmt]:
     return _making({name}, [s for s in _kept(tree.body) if _is_assignment(s)])
 
 
+def setting(tree: ast.Module, name: str) -> list[ast.stmt]:
+    """Return the top-level assignments that set `name`, in order, with what they read.
+
+    Imports are among them. Nothing where no assignment sets it.
+    """
+    kept = list(_kept(tree.body))
+    made = _making({name}, [s for s in kept if _is_assignment(s)])
+    read = _names_read(made)
+    imports = {
+        id(s)
+        for s in kept
+        if isinstance(s, ast.Import | ast.ImportFrom)
+        and any((a.asname or a.name.partition(".")[0]) in read for a in s.names)
+    }
+    chosen = set(map(id, made)) | imports
+    return [s for s in kept if made and id(s) in chosen]
+
+
 def _making(names: set[str], assignments: list[ast.stmt]) -> list[ast.stmt]:
     """Return those of `assignments` that set `names`, or what they are made of."""
     wanted = set(names)

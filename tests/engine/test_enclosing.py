@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from mha_lint.model.report import RunReport, Status, TargetReport
 from tests.facts.conftest import PLAIN, edited
 
@@ -124,3 +126,39 @@ class Model(nn.Module):
     target = check_inner(checked, INNER + middle)
     assert target.findings == ()
     assert target.sites[0].pipeline[-1].text == "W_O in Model"
+
+
+def beside(checked: Check, imports: str) -> TargetReport:
+    header, outer = INNER.partition("class ")[0], OUTER
+    files = {"inner.py": INNER, "outer.py": f"{imports}\n{header}\n{outer}"}
+    return only(
+        checked(
+            "inner.py::SelfAttention",
+            files=files,
+            build="SelfAttention(24, 4)",
+            call="torch.randn(2, 5, 24)",
+            crosscheck=False,
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    "imports",
+    [
+        "from inner import SelfAttention",
+        "from .inner import SelfAttention",
+        "from inner import (\n    math,\n    SelfAttention,\n)",
+    ],
+)
+def test_the_pair_in_two_files(checked: Check, imports: str) -> None:
+    report = beside(checked, imports)
+    assert [f.code for f in report.findings] == []
+    assert report.sites[0].output_projection is True
+
+
+@pytest.mark.parametrize(
+    "imports", ["", "from other import SelfAttention", "class SelfAttention(nn.Module): ..."]
+)
+def test_another_class_of_that_name_holds_nothing(checked: Check, imports: str) -> None:
+    report = beside(checked, imports)
+    assert [f.code for f in report.findings] == ["MHA101"]

@@ -286,6 +286,40 @@ def test_packages_that_are_not_installed(write: Write) -> None:
     assert "flash_attn_nowhere is not installed: replaced by a stand-in" in loaded.session.notes
 
 
+def test_bases_of_a_missing_package_take_what_they_would(write: Write) -> None:
+    path = write(
+        """
+        from toolbox_nowhere import BaseModule, Configured
+        class A(BaseModule, Configured):
+            def __init__(self, width, init_cfg=None):
+                super().__init__(init_cfg=init_cfg)
+                self.map = nn.Linear(width, width)
+        class B(A):
+            def __init__(self):
+                super().__init__(8, init_cfg=dict(type="normal"))
+        """
+    )
+    module = _load(path).module
+    assert isinstance(module.B(), torch.nn.Module)
+    assert module.B().map.weight.shape == (8, 8)
+
+
+def test_a_class_that_could_not_be_defined_is_no_size(write: Write) -> None:
+    path = write(
+        """
+        class Channels(open("nothing.txt").read()):
+            pass
+        class A(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.channels = Channels()
+        """
+    )
+    loaded = _load(path)
+    assert not hasattr(loaded.module, "Channels")
+    assert "Channels" in loaded.session.failed
+
+
 def test_an_optional_import_stays_missing(write: Write) -> None:
     path = write(
         """

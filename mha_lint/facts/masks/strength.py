@@ -39,14 +39,15 @@ def weak_fills(scene: Scene) -> tuple[WeakFill, ...]:
             continue
         marks, fill = read
         marks = marks & (scene.visible() & ~marks).any(-1, keepdim=True)
-        kept = kept_share(scene.final, marks)
+        kept = min(kept_share(scene.final, marks), _left(scene, scene.run, marks))
         loud = kept
         if kept <= HIDDEN and fill > CUSTOMARY:
             run = Played(scene.bench, recorded_call(scene.bench, LOUD), scene.run.given)
             final = scene.pairs.table(
                 scene.site.weights, torch.as_tensor(run.base(scene.site.weights))
             )
-            loud = kept_share(final, marks) if final is not None else kept
+            if final is not None:
+                loud = min(kept_share(final, marks), _left(scene, run, marks))
         level, lowest = _levels(scene, marks)
         weak = max(kept, loud) > HIDDEN or level > lowest
         if not weak or join.step.node in squashed:
@@ -56,6 +57,15 @@ def weak_fills(scene: Scene) -> tuple[WeakFill, ...]:
         at = span_of(step.place)
         found.append(WeakFill(place or at, at, step.how, fill, kept, loud, level, lowest))
     return tuple(found)
+
+
+def _left(scene: Scene, run: Played, marks: Tensor) -> float:
+    """Return what a softmax leaves to marked pairs: what joins the weights behind it is no score."""
+    node = scene.site.normaliser.weights
+    if scene.site.normaliser.element != "softmax":
+        return torch.inf
+    own = scene.pairs.table(node, torch.as_tensor(run.base(node)))
+    return torch.inf if own is None else kept_share(own, marks)
 
 
 def _levels(scene: Scene, marks: Tensor) -> tuple[float, float]:

@@ -59,8 +59,13 @@ def is_column(entries: set[str]) -> bool:
     return bool(entries & _OF_COLUMNS) and all(hasattr(torch.Tensor, e) for e in entries)
 
 
-def column(scheme: Scheme) -> str:
-    """Return an expression for a column of ids: each occurs in it."""
+def column(scheme: Scheme, axes: int = 1) -> str:
+    """Return an expression for a column of ids, each of which occurs in it, or for a table of rows.
+
+    `axes`: of how many axes the lengths are read.
+    """
+    if axes > 1:
+        return f"torch.randn({scheme.vocabulary}, {scheme.width})"
     return f"torch.arange({scheme.vocabulary})"
 
 

@@ -1,7 +1,8 @@
 """Axes of an input, written as symbols until a scheme gives them lengths.
 
 "B" batch, "T" positions, "S" positions of a second sequence, "D" width, "h" heads, "d" head_dim,
-"half" half of it, "H" and "W" an image, "HW" both flattened, "F" frames, "E" edges of a graph.
+"half" half of it, "H" and "W" an image, "HW" both flattened, "F" frames, "E" edges of a graph, "R"
+distances between two positions.
 """
 
 from __future__ import annotations
@@ -36,13 +37,16 @@ def axis_sizes(scheme: Scheme, width: int, module: Any = None) -> dict[str, int]
     across = side if scheme.square else side + 1
     heads, head_dim = _module_heads(module)
     heads = heads or scheme.heads
+    batch = scheme.batch  # never as many as heads: a mask would fit onto these too
+    if heads == batch > 1 and not _keeps_batch(module):
+        batch += 2
     if head_dim is None:
         head_dim = scheme.head_dim if width == scheme.width else max(width // heads, 1)
     return {
-        "B": scheme.batch, "T": scheme.length, "S": scheme.source, "D": width,
+        "B": batch, "T": scheme.length, "S": scheme.source, "D": width,
         "h": heads, "d": head_dim, "H": side, "W": across, "HW": side * across,
         "F": 2, "V": scheme.vocabulary, "g": scheme.kv_heads, "half": max(head_dim // 2, 1),
-        "E": 2 * scheme.length,
+        "E": 2 * scheme.length, "R": 2 * scheme.length - 1,
     }  # fmt: skip
 
 
@@ -60,6 +64,12 @@ def _module_heads(module: Any) -> tuple[int | None, int | None]:
             elif role is Role.HEAD_DIM and head_dim is None:
                 head_dim = value
     return heads, head_dim
+
+
+def _keeps_batch(module: Any) -> bool:
+    """Tell whether the module or a part of it was made for a number of samples."""
+    parts = module.modules() if isinstance(module, nn.Module) else ()
+    return any(role_of(name) is Role.BATCH for part in parts for name in vars(part))
 
 
 def named_axes(letters: tuple[str, ...], width: str | int, length: str) -> Axes | None:
@@ -96,7 +106,7 @@ def named_axes(letters: tuple[str, ...], width: str | int, length: str) -> Axes 
             return ("B", width, length)
         return ("B", length, width)
     if len(letters) == 2:
-        return (length, width)
+        return ("B", width) if kinds == ["B", "D"] else (length, width)
     return None
 
 

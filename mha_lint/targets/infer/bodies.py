@@ -10,7 +10,7 @@ import ast
 import enum
 import functools
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from types import FunctionType
 from typing import Any
 
@@ -19,6 +19,9 @@ from mha_lint.targets.infer.vocabulary import Role
 from mha_lint.targets.source import Source, SourceError, cached_source
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+_OVER_ITEMS = frozenset({"len", "enumerate", "sum", "sorted", "max", "min", "reversed"})
+"""What only a list, a tuple or a table can be handed to, alone."""
 
 DEEPEST = 4
 """Constructors that are followed from one class into the parts it makes."""
@@ -72,29 +75,33 @@ _LAST: dict[int, tuple[Any, Mapping[str, Evidence]]] = {}
 class _Walk:
     """Follows the parameters of one class, or function, through its body."""
 
-    def __init__(self, found: dict[str, Evidence], made: Any, depth: int) -> None:
-        self.found, self.made, self.depth = found, made, depth
+    def __init__(
+        self, found: dict[str, Evidence], made: Any, depth: int, *, open: bool = True
+    ) -> None:
+        self.found, self.made, self.depth, self.open = found, made, depth, open
 
-    def constructor(self, given: dict[str, str]) -> None:
+    def constructor(self, given: dict[str, str]) -> dict[str, str]:
         """Walk ``__init__`` (then the other methods, for ``self.config`` and the like).
 
-        `given`: parameter name -> reference outside; empty at the outermost level.
+        `given`: parameter name -> reference outside; empty at the outermost level. Returns the
+        attributes that hold references.
         """
         init = function_tree(_runs(self.made))
         if init is None:
-            return
+            return {}
         arguments = init.args
         names = [a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
         own = names[1:] if isinstance(self.made, type) else names
         aliases = {n: given.get(n, n) for n in own if not self.depth or n in given}
         self._body(init, aliases, inside=True)
         if not isinstance(self.made, type):
-            return
+            return {}
         held = {k: v for k, v in aliases.items() if k.startswith("self.")}
         for name, method in vars(self.made).items():
             tree = function_tree(method) if name != "__init__" else None
             if tree is not None and held:
                 self._body(tree, dict(held), inside=False)
+        return held
 
     def _body(self, body: Function, aliases: dict[str, str], *, inside: bool) -> None:
         for node in ast.walk(body):
@@ -202,6 +209,9 @@ class _Walk:
             case ast.Subscript(value=owner, slice=ast.Constant(value=int(index))):
                 if ref := self._reference(owner, aliases):
                     self._of(ref).length = max(self._of(ref).length, index + 1)
+            case ast.Subscript(value=ast.Name(id=table), slice=index) if table not in aliases:
+                if ref := self._reference(index, aliases):
+                    self._of(ref).choices += _text_keys(self._scope().get(table))
             case ast.Subscript(value=ast.Dict(keys=keys), slice=index):
                 if ref := self._reference(index, aliases):
                     self._of(ref).choices += [
@@ -225,8 +235,7 @@ class _Walk:
         if isinstance(right, ast.Constant) and right.value is None:
             self._of(ref).optional = True
         if isinstance(right, ast.Attribute) and isinstance(right.value, ast.Name):
-            scope = getattr(inspect.unwrap(_runs(self.made)), "__globals__", {})
-            named = getattr(scope.get(right.value.id), right.attr, None)
+            named = getattr(self._scope().get(right.value.id), right.attr, None)
             if isinstance(named, enum.Enum):
                 self._of(ref).members.append(named)
         items = right.elts if isinstance(right, ast.Tuple | ast.List | ast.Set) else [right]
@@ -246,10 +255,21 @@ class _Walk:
                 if not any(isinstance(a, ast.Starred) for a in call.args):
                     self._of(ref).taken.add((len(call.args), names))
         name = getattr(call.func, "attr", getattr(call.func, "id", ""))
-        if name == "len" and call.args and (ref := self._reference(call.args[0], aliases)):
+        if (
+            name in _OVER_ITEMS
+            and len(call.args) == 1
+            and (ref := self._reference(call.args[0], aliases))
+        ):
             self._of(ref).iterated = True
+        if (
+            name == "from_pretrained"
+            and call.args
+            and (ref := self._reference(call.args[0], aliases))
+        ):
+            self._of(f"{ref}.shape").length = 2  # the weights of an embedding
         if name == "from_numpy" and call.args and (ref := self._reference(call.args[0], aliases)):
             self._of(ref).array = True
+        self._member_or_kind(call, name, aliases)
         takes = TAKES.get(name, ())
         for index, argument in enumerate(call.args):
             if ref := self._reference(argument, aliases):
@@ -277,6 +297,19 @@ class _Walk:
                     self._note(ref, Role.LENGTH)
         self._follow(call, name, aliases)
 
+    def _member_or_kind(self, call: ast.Call, name: str, aliases: dict[str, str]) -> None:
+        """Note the members of the enum that `call` looks up, or the class that it tests for."""
+        if not call.args or (ref := self._reference(call.args[0], aliases)) is None:
+            return
+        kind = self._scope().get(name) if isinstance(call.func, ast.Name) else None
+        if isinstance(kind, enum.EnumMeta) and len(call.args) == 1:
+            members: list[Any] = [value.value for value in vars(kind)["_member_map_"].values()]
+            self._of(ref).choices += [v for v in members if isinstance(v, str)]
+        if name == "isinstance" and len(call.args) == 2:
+            for one in ast.walk(call.args[1]):
+                if isinstance(one, ast.Attribute | ast.Name):
+                    self._of(ref).kinds.append(ast.unparse(one).rpartition(".")[2])
+
     def _note(self, ref: str, role: Role | None) -> None:
         if role is not None:
             self._of(ref).roles.append(role)
@@ -287,7 +320,9 @@ class _Walk:
             return
         refs = [self._reference(a, aliases) for a in call.args]
         keywords = {k.arg: self._reference(k.value, aliases) for k in call.keywords if k.arg}
-        if not any(refs) and not any(keywords.values()):
+        of_base = isinstance(call.func, ast.Attribute) and name == "__init__"
+        further = of_base and self.open and any(k.arg is None for k in call.keywords)
+        if not further and not any(refs) and not any(keywords.values()):
             return
         made = self._called(call, name)
         if made is None:
@@ -296,17 +331,29 @@ class _Walk:
         if tree is None:
             return
         names = [a.arg for a in (*tree.args.posonlyargs, *tree.args.args)]
-        if isinstance(made, type) or isinstance(call.func, ast.Attribute):
+        explicit = of_base and bool(call.args) and ast.unparse(call.args[0]) == "self"
+        if (isinstance(made, type) or isinstance(call.func, ast.Attribute)) and not explicit:
             names = names[1:]
         given = {n: r for n, r in zip(names, refs, strict=False) if r is not None}
         given |= {n: r for n, r in keywords.items() if r is not None}
-        _Walk(self.found, made, self.depth + 1).constructor(given)
+        if further:  # **kwargs: whatever else the base takes is a parameter of the whole
+            left = [*names[len(refs) :], *(a.arg for a in tree.args.kwonlyargs)]
+            given |= {n: n for n in left if n not in keywords and n not in aliases and n != "self"}
+        walk = _Walk(self.found, made, self.depth + 1, open=further)
+        held = walk.constructor(given)
+        if of_base:
+            aliases.update({k: v for k, v in held.items() if k not in aliases})
+
+    def _scope(self) -> dict[str, Any]:
+        return getattr(inspect.unwrap(_runs(self.made)), "__globals__", {})
 
     def _called(self, call: ast.Call, name: str) -> Any:
-        scope = getattr(inspect.unwrap(_runs(self.made)), "__globals__", {})
-        if name == "__init__" and isinstance(self.made, type):  # super().__init__(...)
-            return next((b for b in self.made.__mro__[1:] if "__init__" in vars(b)), None)
+        scope = self._scope()
         match call.func:
+            case ast.Attribute(value=ast.Name(id=base), attr="__init__") if base in scope:
+                made = scope[base]  # Base.__init__(self, ...)
+            case ast.Attribute(attr="__init__") if isinstance(self.made, type):  # super()
+                made = _next_with_constructor(self.made)
             case ast.Name():
                 made = scope.get(name)
             case ast.Attribute(value=ast.Name(id="self")):
@@ -316,17 +363,12 @@ class _Walk:
         return made if isinstance(made, type | FunctionType) else None
 
 
-def parameters_of(made: Any) -> Iterator[inspect.Parameter]:
-    """Yield the parameters that `made` takes, ``*args`` and ``**kwargs`` left out."""
-    try:
-        parameters = list(inspect.signature(made).parameters.values())
-    except (TypeError, ValueError):
-        return
-    passed_on = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    if isinstance(made, type) and parameters and all(p.kind in passed_on for p in parameters):
-        inits = [b for b in made.__mro__ if "__init__" in vars(b)]  # __init__(*args, **kwargs)
-        if len(inits) > 1 and inits[1] is not object:
-            parameters = list(inspect.signature(inits[1]).parameters.values())
-    for parameter in parameters:
-        if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            yield parameter
+def _next_with_constructor(made: type) -> Any:
+    """Return the class whose constructor ``super().__init__`` runs in the one of `made`."""
+    owners = [b for b in made.__mro__ if "__init__" in vars(b)]
+    return owners[1] if len(owners) > 1 else None
+
+
+def _text_keys(table: Any) -> list[str]:
+    """Return the keys of a table of the user that are texts."""
+    return [key for key in table if isinstance(key, str)] if isinstance(table, dict) else []

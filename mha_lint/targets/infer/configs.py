@@ -9,8 +9,8 @@ from typing import Any
 
 from torch import nn
 
-from mha_lint.targets.infer.bodies import parameters_of
 from mha_lint.targets.infer.scheme import Scheme
+from mha_lint.targets.infer.signatures import parameters_of
 from mha_lint.targets.infer.sized import sized
 from mha_lint.targets.infer.vocabulary import Role, role_of
 from mha_lint.targets.words import words

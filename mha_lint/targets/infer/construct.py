@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import inspect
 import re
 from types import ModuleType
@@ -12,7 +11,7 @@ from typing import Any
 from torch import nn
 
 from mha_lint.targets.infer.answers import answer, column, is_column, table
-from mha_lint.targets.infer.bodies import constructor_evidence, parameters_of
+from mha_lint.targets.infer.bodies import constructor_evidence
 from mha_lint.targets.infer.configs import (
     METHODS,
     TENSOR,
@@ -24,13 +23,12 @@ from mha_lint.targets.infer.configs import (
     small_entries,
 )
 from mha_lint.targets.infer.guarded import waking_flags
-from mha_lint.targets.infer.scheme import Scheme
+from mha_lint.targets.infer.handed import handed, local_modules, torch_layers
+from mha_lint.targets.infer.scheme import SCHEMES, Scheme
+from mha_lint.targets.infer.signatures import parameters_of
 from mha_lint.targets.infer.sized import flag, sized, sized_tuple
 from mha_lint.targets.infer.uses import Evidence
 from mha_lint.targets.infer.vocabulary import Role, role_of
-
-DEEPEST = 3
-"""Modules that are made to be handed to modules that are handed to the target."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -52,6 +50,7 @@ class Constructor:
         self.made, self.name, self.scope, self.depth = made, name, scope, depth
         self.evidence = dict(constructor_evidence(made))
         self.parameters = list(parameters_of(made))
+        self._guessed: dict[Scheme, dict[str, Guess]] = {}
 
     def required(self) -> list[str]:
         """Return the names of the arguments without a default."""
@@ -59,6 +58,11 @@ class Constructor:
 
     def guesses(self, scheme: Scheme) -> dict[str, Guess]:
         """Return guesses for all required arguments."""
+        if scheme not in self._guessed:
+            self._guessed[scheme] = self._all_guesses(scheme)
+        return self._guessed[scheme]
+
+    def _all_guesses(self, scheme: Scheme) -> dict[str, Guess]:
         return {
             p.name: self.guess(p, scheme)
             for p in self.parameters
@@ -91,8 +95,9 @@ class Constructor:
         if called or role is Role.NORM:
             return Guess(self._factories(name, role, evidence, scheme), role)
         is_module = isinstance(annotated, type) and issubclass(annotated, nn.Module)
-        if is_module or (evidence.used_as_module and role is not Role.ACTIVATION):
-            return Guess(self._modules(name, annotated, evidence, scheme), Role.MODULE)
+        layer = bool(torch_layers(evidence, scheme))
+        if is_module or layer or (evidence.used_as_module and role is not Role.ACTIVATION):
+            return Guess(handed(self, name, annotated, evidence, scheme), Role.MODULE)
         if role is Role.ACTIVATION:
             ways = ["nn.GELU()" if evidence.used_as_module else "'gelu'", "F.gelu", "'GELU'"]
             return Guess(ways, role)
@@ -120,9 +125,12 @@ class Constructor:
             item = f"({', '.join([options[0]] * evidence.items)})"
             options = [f"[{item}, {item}]", *options]
         elif evidence.iterated or (annotated is list and role in _NUMBERS):
-            options = [f"[{options[0]}, {options[0]}]", *options]
+            several = f"[{options[0]}, {options[0]}]"
+            options.insert(1 if "int" in evidence.kinds else 0, several)
         elif role in (Role.SIDE, Role.WINDOW):
             options += [sized_tuple(name, role, 2, scheme)]
+        elif evidence.optional and not evidence.roles and role in _UNSET and not evidence.tested:
+            options.insert(0, "None")
         return Guess(list(dict.fromkeys(options)), role)
 
     def _shares(self, name: str, evidence: Evidence) -> bool:
@@ -177,14 +185,26 @@ class Constructor:
         ):
             return True
         entries = evidence.entries if evidence is not None else {}
+        if evidence is not None and torch_layers(evidence, SCHEMES[0]):
+            return False
         if annotated is dict or role_of(parameter.name) is Role.CONFIG:
+            return True
+        required = parameter.default is parameter.empty
+        if (
+            required
+            and _CONFIG.search(parameter.name)
+            and not (
+                evidence is not None
+                and (evidence.used_as_module or evidence.calls or evidence.roles)
+            )
+        ):
             return True
         own = {e for e, how in entries.items() if "item" in how or "get" in how}
         data = entries.keys() - METHODS - TENSOR
         asked = any("method" in entries[entry] for entry in data)
-        if asked and evidence is not None and parameter.default is parameter.empty:
+        if asked and evidence is not None and required:
             return not evidence.used_as_module
-        return bool(own) or (len(data) >= 2 and parameter.default is parameter.empty)
+        return bool(own) or (len(data) >= 2 and required)
 
     def _configs(self, ref: str, evidence: Evidence, annotated: Any, scheme: Scheme) -> list[str]:
         """Return expressions for a config: its class at small sizes, then at its defaults, an
@@ -223,7 +243,7 @@ class Constructor:
     def _answered(self, ref: str, entry: str, how: set[str], scheme: Scheme) -> str:
         if "method" in how and f"{ref}()" in self.evidence:
             return f"lambda *_, **__: {answer(self, f'{ref}()', entry, scheme)}"
-        if self.evidence.get(ref, Evidence()).table:
+        if self._of(ref).table and not self._of(ref).iterated:
             return table(self, ref, scheme)
         return self._field(ref, entry, scheme)
 
@@ -248,8 +268,8 @@ class Constructor:
         if entries and entries <= TEXT:
             return [repr("-".join([str(scheme.width)] * 2)), repr(entry.lower())]
         if is_column(entries):
-            return [column(scheme)]
-        if entries:
+            return [column(scheme, self._of(f"{ref}.shape").length)]
+        if entries and not torch_layers(evidence, scheme):
             return [self.stand_in(ref, evidence, None, scheme)]
         fake = inspect.Parameter(entry, inspect.Parameter.POSITIONAL_OR_KEYWORD)
         outer, self.evidence = self.evidence, {**self.evidence, entry: evidence}
@@ -305,79 +325,17 @@ class Constructor:
             return ["nn.LayerNorm", "nn.Identity"]
         if role is Role.ACTIVATION or set(evidence.calls) == {0}:
             return ["nn.GELU", "F.gelu"]
-        local = [n for n, _ in self._local_modules(name)]
+        local = [n for n, _ in local_modules(self, name)]
         return [*local, "nn.Linear", "nn.Identity"]
-
-    def _modules(self, name: str, annotated: Any, evidence: Evidence, scheme: Scheme) -> list[str]:
-        options = []
-        if self.depth < DEEPEST:
-            for local, made in self._local_modules(name, annotated, evidence):
-                inner = Constructor(made, local, self.scope, self.depth + 1)
-                options.append(inner.render(inner.first(scheme)))
-        width = scheme.width
-        lower = name.lower()
-        if "norm" in lower:
-            options.insert(0, f"nn.LayerNorm({width})")
-        elif re.search("embed|emb$", lower):
-            options.insert(0, f"nn.Embedding({scheme.vocabulary}, {width})")
-        elif re.search("drop", lower):
-            options.insert(0, "nn.Dropout(0.1)")
-        elif _PROJECTION.search(lower):
-            shared = any(role_of(p.name) is Role.KV_HEADS for p in self.parameters)
-            narrow = shared and lower.startswith(("k", "v"))
-            out = scheme.kv_heads * scheme.head_dim if narrow else width
-            options.insert(0, f"nn.Linear({width}, {out})")
-        elif re.search("^(ff|ffn|mlp|proj|linear|fc|fn)", lower):
-            options.append(f"nn.Linear({width}, {width})")
-        elif re.search("att", lower):
-            options.append(f"nn.MultiheadAttention({width}, {scheme.heads}, batch_first=True)")
-        none = ["None"] if evidence.optional and "att" not in lower else []
-        return [*options, "nn.Identity()", *none]
 
     def first(self, scheme: Scheme) -> dict[str, str]:
         """Return the likeliest expression for each required argument."""
         return {name: guess.options[0] for name, guess in self.guesses(scheme).items()}
 
-    def _local_modules(
-        self, name: str, annotated: Any = None, evidence: Evidence | None = None
-    ) -> list[tuple[str, Any]]:
-        """Return the user's module classes, the one most like `name` first.
 
-        They can be called as `evidence` tells, and are of the class `annotated`.
-        """
-        taken = evidence.taken if evidence is not None else set()
-        found = [
-            (local, value)
-            for local, value in self.scope.items()
-            if isinstance(value, type)
-            and issubclass(value, nn.Module)
-            and value is not self.made
-            and not value.__module__.startswith("torch.")
-            and issubclass(value, annotated or nn.Module)
-            and (not taken or any(_takes(value, *ways) for ways in taken))
-        ]
-        plain = name.lower().replace("_", "")
-
-        def likeness(item: tuple[str, Any]) -> float:
-            other = item[0].lower()
-            shared = sum(part in other for part in name.lower().split("_") if len(part) > 2)
-            return shared + difflib.SequenceMatcher(None, plain, other).ratio()
-
-        return sorted(found, key=likeness, reverse=True)[:3]
-
-
-def _takes(made: Any, count: int, names: tuple[str, ...]) -> bool:
-    """Tell whether modules of the class `made` can be called with `count` arguments and `names`."""
-    if made.forward is nn.Module.forward:
-        return False
-    try:
-        inspect.signature(made.forward).bind(*range(count + 1), **dict.fromkeys(names))
-    except (TypeError, ValueError):
-        return False
-    return True
-
-
-_PROJECTION = re.compile(r"_(proj|projection|linear|fc|dense)$|^(proj|linear|fc)$")
+_CONFIG = re.compile(r"_(cfgs?|configs?|conf|hparams|opts?|args|settings)$")
+"""Names of configs beside the one that needs no name of its own."""
+_UNSET = frozenset({Role.SCALE, Role.FLAG, None})
 _HEADS = frozenset({Role.HEADS, Role.GROUPS, None})
 _NUMBERS = frozenset(
     {Role.WIDTH, Role.HEADS, Role.KV_HEADS, Role.HEAD_DIM, Role.LENGTH, Role.LAYERS, Role.INNER}

@@ -12,9 +12,16 @@ from mha_lint.targets.infer.entries import config_entries, is_synthetic_config
 from mha_lint.targets.infer.errors import Failure, read_failure
 from mha_lint.targets.infer.guesses import InputGuess
 from mha_lint.targets.infer.inputs import Inputs
-from mha_lint.targets.infer.lengths import by_elements, by_offset, repeated
+from mha_lint.targets.infer.lengths import (
+    by_distance,
+    by_elements,
+    by_offset,
+    by_slice,
+    repeated,
+)
 from mha_lint.targets.infer.optional import optional_settings
 from mha_lint.targets.infer.parts import by_part
+from mha_lint.targets.infer.ranks import by_rank
 from mha_lint.targets.infer.scheme import SCHEMES
 from mha_lint.targets.infer.state import MASK_KINDS, State
 from mha_lint.targets.infer.together import by_symbol, together
@@ -29,6 +36,7 @@ def build_edits(
     """Yield changes of the constructor arguments after `error`."""
     if constructor is not None:
         failure = read_failure(error, home)
+        yield from _by_class(constructor, state, failure)
         yield from _by_argument(constructor, state, failure)
         yield from _by_entry(constructor, state, failure)
         settings = optional_settings(constructor, failure, state.scheme, built=False)
@@ -60,10 +68,25 @@ def _by_argument(constructor: Constructor, state: State, failure: Failure) -> Ed
             yield 0.2 + 0.1 * index, dataclasses.replace(state, scheme=scheme)
 
 
+def _by_class(constructor: Constructor, state: State, failure: Failure) -> Edits:
+    """Yield a made-up config in place of one of the user's class that lacks what is read of it."""
+    lacking = re.search(r"'(\w+)' object has no attribute '\w+'", failure.message)
+    for name, guess in constructor.guesses(state.scheme).items():
+        current = dict(state.arguments).get(name, guess.options[0])
+        if lacking is not None and current.startswith(f"{lacking[1]}("):
+            for option in filter(is_synthetic_config, guess.options):
+                yield 0.1, dataclasses.replace(state.with_argument(name, option), inputs=None)
+
+
 def _by_entry(constructor: Constructor, state: State, failure: Failure) -> Edits:
     """Change an entry of a made-up config: one that the failing line reads, or of a wrong size."""
     numbers = [n for n in failure.numbers if 1 < n < 5000][:6]
+    parts = re.search(r"values to unpack \(expected (\d+), got 1\)", failure.message)
     for name, text in _entries(constructor, state).items():
+        if parts is not None and text.startswith(("nn.Linear(", "nn.Identity(")):
+            width = state.scheme.width  # of each of the parts that the result is unpacked into
+            wide = f"nn.Linear({width}, {width * int(parts[1])})"
+            yield 0.3, state.with_config_entry(name, wide)
         if name in failure.names:
             options = [o for o in constructor.field_options(name, state.scheme) if o != text]
             for index, option in enumerate(options[:3]):
@@ -95,17 +118,20 @@ def call_edits(
     assert state.inputs is not None
     failure = read_failure(error, home)
     chosen = dict(state.inputs)
-    asserted = failure.names if isinstance(error, AssertionError) else ()
+    checked = isinstance(error, AssertionError) or failure.guard
+    asserted = failure.names if checked else ()
     for name in (*failure.missing, *asserted):
         if name in inputs.names and name not in chosen:
             for index, guess in enumerate(inputs.options(name)[:6]):
                 cost = 0.2 if name in failure.names else 0.5
                 yield cost + 0.2 * index, state.with_input(name, guess)
     yield from _by_image(state, inputs)
-    yield from _by_rank(state, failure, inputs)
+    yield from by_rank(state, failure, inputs)
     yield from _by_number(constructor, state, failure, inputs)
     yield from by_elements(state, failure, inputs)
     yield from by_offset(state, failure)
+    yield from by_slice(state, failure, inputs)
+    yield from by_distance(state, failure, inputs)
     yield from repeated(state, failure, inputs)
     yield from by_part(state, failure, inputs)
     yield from together(state, inputs)
@@ -122,6 +148,8 @@ def call_edits(
                 yield base + odd + 0.12 * index + 0.05 * position, state.with_input(name, guess)
     yield from _by_kind(state, failure)
     if constructor is not None:
+        yield from _by_class(constructor, state, failure)
+        yield from _by_guard(constructor, state, failure)
         for extra, successor in _by_argument(constructor, state, failure):
             yield 1.0 + extra, dataclasses.replace(successor, inputs=None)
         yield from _by_entry(constructor, state, failure)
@@ -130,6 +158,16 @@ def call_edits(
         )
         for extra, name, text in settings:
             yield extra, dataclasses.replace(state.with_argument(name, text), inputs=None)
+
+
+def _by_guard(constructor: Constructor, state: State, failure: Failure) -> Edits:
+    """Yield small numbers for what a test before a ``raise`` reads: it may be an axis."""
+    current = {**constructor.first(state.scheme), **dict(state.arguments)}
+    for name, text in current.items():
+        if name in failure.guard and text.isdigit() and int(text) > 1:
+            for index, new in enumerate(("0", "1")):
+                changed = dataclasses.replace(state.with_argument(name, new), inputs=None)
+                yield 0.5 + 0.1 * index, changed
 
 
 def flipped_masks(state: State) -> Edits:
@@ -153,50 +191,6 @@ def _by_image(state: State, inputs: Inputs) -> Edits:
             yield 0.12 + 0.1 * index, dataclasses.replace(state, scheme=scheme)
 
 
-def _by_rank(state: State, failure: Failure, inputs: Inputs) -> Edits:
-    match = re.search(r"values to unpack \(expected (\d+)", failure.message)
-    rank = int(match[1]) if match else None
-    if "Dimension out of range" in failure.message:
-        yield from _higher(state, inputs)
-    if rank is None and (match := re.search(r"(?:[Ee]xpected|to be) (\d)-?D", failure.message)):
-        rank = int(match[1])
-    if match := re.search(r"same number of dimensions: got (\d) and (\d)", failure.message):
-        rank = max(int(match[1]), int(match[2]))
-        fewer = {
-            n: [o for o in inputs.options(n) if len(o.axes) == rank]
-            for n, g in dict(state.inputs or ()).items()
-            if g.kind == "float" and len(g.axes) < rank and n in failure.names
-        }
-        together = state
-        for name, fitting in fewer.items():
-            if fitting:
-                together = together.with_input(name, fitting[0])
-        yield 0.1, together
-    if rank is None:
-        return
-    for name, current in dict(state.inputs or ()).items():
-        if current.kind == "float" and len(current.axes) != rank:
-            fitting = [g for g in inputs.options(name) if len(g.axes) == rank]
-            for index, guess in enumerate(fitting):
-                extra = 0.0 if name in failure.names else 0.2
-                yield 0.1 + 0.2 * index + extra, state.with_input(name, guess)
-
-
-def _higher(state: State, inputs: Inputs) -> Edits:
-    """Give all tensors of the lowest rank one axis more."""
-    floats = {n: g for n, g in dict(state.inputs or ()).items() if g.kind == "float"}
-    if not floats:
-        return
-    lowest = min(len(g.axes) for g in floats.values())
-    changed = state
-    for name, guess in floats.items():
-        if len(guess.axes) == lowest:
-            more = [g for g in inputs.options(name) if len(g.axes) == lowest + 1]
-            if more:
-                changed = changed.with_input(name, more[0])
-    yield 0.15, changed
-
-
 def _by_number(
     constructor: Constructor | None, state: State, failure: Failure, inputs: Inputs
 ) -> Edits:
@@ -212,7 +206,7 @@ def _by_number(
             if scheme.length % block and block not in (scheme.batch, scheme.length):
                 whole = dataclasses.replace(scheme, length=3 * block)
                 yield 0.2, dataclasses.replace(state, scheme=whole)
-    asserted = isinstance(failure.error, AssertionError)
+    asserted = isinstance(failure.error, AssertionError) or bool(failure.guard)
     widths = joined is None and not asserted and "invalid for input" not in failure.message
     match = re.search(r"\(\d+x(\d+) and (\d+)x\d+\)", failure.message)
     inner = {int(match[1]), int(match[2])} if match is not None else None
@@ -253,7 +247,7 @@ def _by_number(
                 # Once: a product of sizes, taken for a size, would give a larger product yet.
                 if text == str(old) and argument not in dict(state.arguments):
                     yield (
-                        0.7,
+                        0.7 + crowded,
                         dataclasses.replace(state.with_argument(argument, str(new)), inputs=None),
                     )
     if scheme.source != scheme.length:

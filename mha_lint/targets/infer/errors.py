@@ -23,7 +23,8 @@ class Failure:
     """An error, as far as it can be understood.
 
     ``lines``: source of the failing line of every user frame, innermost first. ``names``: the names
-    on those lines. ``numbers``: integers of the message, or of the two sides of a failed assert.
+    on those lines. ``numbers``: integers of the message, or of the two sides of a failed assert, or
+    of the test before a ``raise`` and then those of the message. ``guard``: names in that test.
     ``missing``: names of variables that were None where the error arose. ``conditions``: names in
     the tests of the ``if`` around the failing lines.
     """
@@ -35,6 +36,7 @@ class Failure:
     numbers: list[int] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     conditions: list[str] = field(default_factory=list)
+    guard: list[str] = field(default_factory=list)
     frames: list[FrameType] = field(default_factory=list)
 
     def value(self, name: str) -> Any:
@@ -68,11 +70,15 @@ def read_failure(error: BaseException, home: str = "") -> Failure:
     if isinstance(error, AssertionError) and steps:
         frame, line = steps[-1]
         failure.numbers = _assert_numbers(statement_at(frame.f_code.co_filename, line), frame)
-    if not failure.numbers:
+    elif steps and (guard := _guard(*steps[-1])) is not None:
+        failure.guard = _names_in(guard)
+        failure.names += [n for n in failure.guard if n not in failure.names]
+        failure.numbers = _numbers_in(guard, steps[-1][0])
+    if not failure.numbers or failure.guard:
         found = map(
             int, re.findall(r"(?<![\w.])\d+(?![\w.])|(?<=\d)x|(?<=x)\d+", _spaced(failure.message))
         )
-        failure.numbers = list(dict.fromkeys(found))
+        failure.numbers = list(dict.fromkeys([*failure.numbers, *found]))
         if parts := re.search(r"split_sizes=\[([\d, ]+)\]", failure.message):
             whole = sum(map(int, parts[1].split(",")))
             failure.numbers = list(dict.fromkeys([*failure.numbers[:1], whole, *failure.numbers]))
@@ -167,14 +173,26 @@ def largest_number(message: str) -> int:
     return max(map(int, re.findall(r"\d+", _spaced(message))), default=0)
 
 
+def _guard(frame: FrameType, line: int) -> ast.expr | None:
+    """Return the test of the ``if`` that led to a ``raise`` at `line`, if there is one."""
+    if not isinstance(statement_at(frame.f_code.co_filename, line), ast.Raise):
+        return None
+    tests = conditions_at(frame.f_code.co_filename, line)
+    return tests[-1] if tests else None  # the innermost one comes last
+
+
 def _assert_numbers(statement: ast.stmt | None, frame: FrameType) -> list[int]:
     """Return the integers that the compared sides of a failed assert have."""
-    numbers: list[int] = []
     match statement:
         case ast.Assert(test=test) | ast.Expr(value=ast.Call(args=[test, *_])):
-            pass  # torch._assert(test, message)
+            return _numbers_in(test, frame)  # torch._assert(test, message)
         case _:
-            return numbers
+            return []
+
+
+def _numbers_in(test: ast.expr, frame: FrameType) -> list[int]:
+    """Return the integers in `test`, of its sides first, with what they are in `frame`."""
+    numbers: list[int] = []
     for node in ast.walk(test):
         if isinstance(
             node, ast.Name | ast.Attribute | ast.Call | ast.Subscript | ast.BinOp | ast.Constant

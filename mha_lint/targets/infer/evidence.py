@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 
@@ -16,7 +17,7 @@ class InputEvidence:
     ``indices``: rows of the table that it indexes; ``channels``: (axis, width);
     ``least_rank``: axes that are certainly there; ``added_to``: inputs that it is added to, as
     positions are; ``compared``: with a range, as lengths are; ``or_none``: it may be None;
-    ``parts``: items that it is unpacked into.
+    ``parts``: items that it is unpacked into; ``factor``: it is multiplied with something.
     """
 
     ranks: dict[int, float] = field(default_factory=dict)
@@ -37,6 +38,7 @@ class InputEvidence:
     added_to: set[str] = field(default_factory=set)
     additive_mask: bool = False
     compared: bool = False
+    factor: bool = False
     or_none: bool = False
     least_rank: int = 0
     axis_names: dict[int, str] = field(default_factory=dict)
@@ -103,13 +105,45 @@ def take_written_shapes(
                 pass
     text = ast.get_docstring(tree) or ""
     for name in found:
-        pattern = rf"\b{re.escape(name)}\b{_KIND}[^\n(\[]{{0,80}}[(\[]([A-Za-z_*\d ,]+)[)\]]"
-        for match in re.finditer(pattern, text):
-            letters = tuple(part.strip().lower() for part in match[1].split(","))
-            if 2 <= len(letters) <= 5 and all(
-                re.fullmatch(r"[\w* ]{1,20}", part) for part in letters
-            ):
-                found[name].vote_rank(len(letters), 2)
-                found[name].letters.append(letters)
-                if letters[-1].isdigit():
-                    found[name].vote_last(int(letters[-1]))
+        for letters in _written(name, text):
+            found[name].vote_rank(len(letters), 2)
+            found[name].letters.append(letters)
+            if letters[-1].isdigit():
+                found[name].vote_last(int(letters[-1]))
+
+
+def take_words(
+    tree: ast.FunctionDef | ast.AsyncFunctionDef, found: dict[str, InputEvidence]
+) -> None:
+    """Take from the docstring which masks are added: ``mask: additive, 0 for valid``."""
+    text = ast.get_docstring(tree) or ""
+    for name, evidence in found.items():
+        if re.search(rf"\b{re.escape(name)}\b{_KIND}[^\n]{{0,120}}\badditive\b", text):
+            evidence.additive_mask = True
+
+
+def _written(name: str, text: str) -> Iterator[tuple[str, ...]]:
+    """Yield the axes that `text` gives for `name`: ``x: (B, T, C)``, ``k, v: (b, h, d1, ..., dn, c)``,
+    ``x: batch x length x dim``.
+    """
+    start = rf"\b{re.escape(name)}\b(?:, ?\w+)*{_KIND}"
+    in_brackets = rf"{start}[^\n(\[]{{0,80}}[(\[]([A-Za-z_*#\d ,.']+)[)\]]"
+    with_crosses = rf"(?m)^[\s*`-]*{start}:? [^\n]{{0,80}}?(?<!\w)(\w+(?: [x*] \w+)+)"
+    found = [m[1].split(",") for m in re.finditer(in_brackets, text)]
+    found += [re.split(" [x*] ", m[1]) for m in re.finditer(with_crosses, text)]
+    for parts in found:
+        letters = _one_of_many([part.strip(" #'").lower() for part in parts])
+        if 2 <= len(letters) <= 5 and all(re.fullmatch(r"[\w* ]{1,20}", part) for part in letters):
+            yield tuple(letters)
+
+
+def _one_of_many(letters: list[str]) -> list[str]:
+    """Return axes with one sequence axis for any number of them: ``d1, ..., dn`` is ``t``."""
+    if "..." not in letters:
+        return letters
+    place = letters.index("...")
+    before, after = letters[:place], letters[place + 1 :]
+    stem = before[-1].rstrip("0123456789") if before else ""
+    if stem and after and after[0].rstrip("nk") == stem and after[0] != before[-1]:
+        before, after = before[:-1], after[1:]
+    return [*before, "t", *after]

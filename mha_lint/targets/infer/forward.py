@@ -17,6 +17,7 @@ from mha_lint.targets.infer.evidence import (
     InputEvidence,
     Ref,
     parameter_names,
+    take_words,
     take_written_shapes,
 )
 from mha_lint.targets.infer.input_names import MASK
@@ -35,7 +36,10 @@ def forward_evidence(made: Any) -> dict[str, InputEvidence]:
     for name in names:
         found[name] = InputEvidence()
     take_written_shapes(tree, found)
-    Reader(found, made, function, 0).body(tree, {name: Ref(name) for name in names})
+    take_words(tree, found)
+    reader = Reader(found, made, function, 0)
+    reader.rest = tree.args.kwarg.arg if tree.args.kwarg is not None else ""
+    reader.body(tree, {name: Ref(name) for name in names})
     return found
 
 
@@ -119,7 +123,9 @@ class Reader(ModuleCalls):
                         self.modules[name] = held
             case ast.Tuple(elts=targets) | ast.List(elts=targets):
                 if (ref := self.shape_of(value, refs)) is not None:
-                    if not any(isinstance(t, ast.Starred) for t in targets):
+                    if any(isinstance(t, ast.Starred) for t in targets):
+                        self.found[ref.name].at_least(len(targets))
+                    else:
                         self.found[ref.name].vote_rank(len(targets), 3)
                         self.found[ref.name].letters.append(
                             tuple(ast.unparse(t).lower() for t in targets)
@@ -235,6 +241,10 @@ class Reader(ModuleCalls):
             self.found[b.name].numeric_mask = True  # (1 - mask)
             self.hides(b, False)
             return b
+        if isinstance(op, ast.Mult):
+            for ref in (a, b):
+                if ref is not None:
+                    self.found[ref.name].factor = True
         if isinstance(op, ast.Add):
             if a is not None and b is not None and a.whole and b.whole:
                 self.found[b.name].added_to.add(a.name)
@@ -283,6 +293,9 @@ class Reader(ModuleCalls):
                 self.found[shaped.name].at_least(index.value + 1)
             return None
         self.value(index, refs)
+        if isinstance(owner, ast.Name) and owner.id == self.rest and (keys := self._keys(index)):
+            self.found.setdefault(keys[0], InputEvidence())
+            return Ref(keys[0])
         ref = self.value(owner, refs)
         if ref is None:
             table = self.module(owner)
@@ -370,6 +383,7 @@ class Reader(ModuleCalls):
             return None
         whole = {n: self.found[r.name] for n, r in given.items() if r.whole}
         take_written_shapes(tree, {n: e for n, e in whole.items() if not e.letters})
+        take_words(tree, whole)
         inner = Reader(
             self.found, owner if owner is not None else self.owner, function, self.depth + 1
         )

@@ -23,6 +23,7 @@ CROSS = re.compile(
 )
 TARGET = re.compile(r"^(tgt|trg|target|query|q|queries|dec)")
 EDGES = re.compile(r"^(edge_?(index|idx|indices|list)|edges)$")
+PAIRS = re.compile(r"matri(x|ces)$|^adj|affinity|pairwise|^dist(ances?)?$")
 OF_EDGES = re.compile(r"^(edge|link|bond)_\w+$|^relations?$")
 KINDS = re.compile(r"_(type|types|id|ids|label|labels|kind)$")
 QKV = re.compile(

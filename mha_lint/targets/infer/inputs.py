@@ -9,7 +9,6 @@ from typing import Any
 from torch import nn
 
 from mha_lint.targets.infer.axes import Axes, axis_sizes, is_time_first, named_axes, three_names
-from mha_lint.targets.infer.bodies import parameters_of
 from mha_lint.targets.infer.evidence import InputEvidence
 from mha_lint.targets.infer.forward import forward_evidence
 from mha_lint.targets.infer.guesses import InputGuess, render_input
@@ -26,6 +25,7 @@ from mha_lint.targets.infer.input_names import (
     LENGTHS,
     MASK,
     OF_EDGES,
+    PAIRS,
     POSITIONS,
     QKV,
     ROTARY,
@@ -34,8 +34,11 @@ from mha_lint.targets.infer.input_names import (
     TARGET,
     TIME,
 )
+from mha_lint.targets.infer.keywords import asked_keywords
+from mha_lint.targets.infer.masks import mask_options, mask_part
 from mha_lint.targets.infer.module_needs import module_width
 from mha_lint.targets.infer.scheme import Scheme
+from mha_lint.targets.infer.signatures import parameters_of
 from mha_lint.targets.infer.vocabulary import Role, role_of
 from mha_lint.targets.words import words
 
@@ -63,6 +66,9 @@ class Inputs:
         self.is_module = isinstance(made, nn.Module)
         function = made.forward if self.is_module else made
         self.parameters = list(parameters_of(function))
+        self.asked = asked_keywords(function)
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        self.parameters += [inspect.Parameter(name, keyword) for name in self.asked]
         try:
             kinds = [p.kind for p in inspect.signature(function).parameters.values()]
         except (TypeError, ValueError):
@@ -130,7 +136,10 @@ class Inputs:
 
     def options(self, name: str) -> list[InputGuess]:
         """Return ways to make the argument `name`, the likeliest first."""
-        found = self._options(name, self.evidence.get(name, InputEvidence()))
+        seen = self.evidence.get(name, InputEvidence())
+        found = self._options(name, seen)
+        if name in self.asked and seen.or_none:
+            found.insert(0, InputGuess("text", text="None"))
         return list(dict.fromkeys(found))
 
     def _options(self, name: str, seen: InputEvidence) -> list[InputGuess]:
@@ -174,12 +183,16 @@ class Inputs:
             lengths = InputGuess("lengths", ("B",), text="T")
             return [lengths, *self._floats(lower, seen)]
         if seen.as_mask or (MASK.search(lower) and not seen.last):
-            masks = self._mask(lower, seen)
+            masks = mask_options(lower, seen, self._keys(lower))
+            if f"{name}[0]" in self.evidence and not seen.ranks:
+                kinds = [self.evidence.get(f"{name}[{i}]") for i in range(seen.parts)]
+                held = [mask_part(k, masks[0], self._keys(lower)) for k in kinds if k is not None]
+                masks.insert(0, InputGuess("tuple", parts=tuple(held)))
             known = seen.hides or seen.boolean or seen.numeric_mask or seen.additive_mask
             optional = "None" in annotation or "Optional" in annotation
             # a mask of unknown polarity would be a guess, and a wrong one looks like a fault
             return masks if known or not optional else [InputGuess("text", text="None"), *masks]
-        if CACHE.search(lower):
+        if CACHE.search(lower) and not (seen.letters and seen.last):
             one = InputGuess("float", ("B", "h", "S", "d"))
             pair = InputGuess("tuple", parts=(one, one))
             none = InputGuess("text", text="None")
@@ -206,6 +219,12 @@ class Inputs:
             return [InputGuess("zeros", axes) for axes in (("h", "T", "T"), ("B", "h", "T", "T"),
                     (1, "h", "T", "T"), ("T", "T"))]  # fmt: skip
         floats = self._floats(lower, seen)
+        if PAIRS.search(lower) and not seen.last and not seen.channels:
+            floats = [InputGuess("float", axes) for axes in (("B", "T", "T"), ("T", "T"),
+                      ("B", "h", "T", "T"), ("B", 1, "T", "T"))] + floats  # fmt: skip
+        if (BIAS.search(lower) or POSITIONS.search(lower)) and len(floats[0].axes) == 3:
+            width = floats[0].axes[-1]
+            floats[1:1] = [InputGuess("float", (b, "R", width)) for b in (1, "B")]
         if seen.iterated or is_list:
             count = max(seen.parts, 2)
             parts = tuple(self._unpacked(name, seen, i, floats[0]) for i in range(count))
@@ -292,32 +311,10 @@ class Inputs:
     def _has_cross(self) -> bool:
         return any(self._is_cross(n.lower()) for n in self.required() if not MASK.search(n.lower()))
 
-    def _mask(self, lower: str, seen: InputEvidence) -> list[InputGuess]:
-        keys = (
-            "S" if self._is_cross(lower) or (self._has_cross() and not TARGET.match(lower)) else "T"
-        )
-        rank = seen.rank()
-        square = any(set(letters) == {"t", "s"} for letters in seen.letters)
-        shapes: list[Axes] = [
-            ("B", keys), ("T", keys), ("B", "T", keys), ("B", 1, "T", keys), ("B", 1, 1, keys),
-            (1, 1, "T", keys), ("B", keys, 1), ("B", 1, keys), ("B", "H", "W"),
-            ("B", "h", "T", keys),
-        ]  # fmt: skip
-        if rank is not None or square:
-            shapes.sort(key=lambda s: (len(s) != (rank or 2), square and s[0] == "B"))
-        elif re.search(r"attn_mask|attention_mask|causal|look_ahead", lower) and not seen.boolean:
-            shapes.sort(key=lambda s: s[0] == "B" and len(s) == 2)
-        hides = seen.hides.get(True, 0.0) > seen.hides.get(False, 0.0)
-        if seen.additive_mask and not seen.boolean and not seen.hides:
-            kinds = ["zeros", "true", "false", "ones"]
-        elif seen.numeric_mask:
-            kinds = ["ones", "zeros"]
-        elif hides:
-            kinds = ["false", "true", "zeros"]
-        else:
-            kinds = ["true", "false", "zeros", "ones"]
-        ways = [InputGuess(kinds[0], shape) for shape in shapes]
-        return ways + [InputGuess(kind, shape) for kind in kinds[1:] for shape in shapes[:5]]
+    def _keys(self, lower: str) -> str:
+        """Return the axis that a mask of this name hides positions of."""
+        cross = self._is_cross(lower) or (self._has_cross() and not TARGET.match(lower))
+        return "S" if cross else "T"
 
     def _rotary(self, lower: str) -> list[InputGuess]:
         complexes = InputGuess("polar", ("T", "half"))
@@ -344,18 +341,24 @@ class Inputs:
         shapes = [named_axes(letters, width, length) for letters in named if letters]
         found = [shape for shape in shapes if shape is not None]
         rank = seen.rank()
-        if QKV.match(lower):  # q, k and v have as many axes
+        split = False
+        if QKV.match(lower):  # q, k and v have as many axes, unless one is told apart
             alike = [e.rank() or 0 for n, e in self.evidence.items() if QKV.match(n.lower())]
-            rank = max([rank or 0, *alike]) or None
+            split = max(alike, default=0) == 4
+            votes = seen.ranks.get(rank or 0, 0.0)
+            if votes < (3 if seen.letters else 2):
+                rank = max([rank or 0, *alike]) or None
         if self.time_first and rank in (None, 3):
             stated = getattr(self.made, "batch_first", None) is False
             found.insert(0 if stated else len(found), (length, "B", width))
         found = [f for f in found if rank is None or len(f) == rank]
+        if split and rank == 3 and not seen.last and not found:  # one head of keys for all queries
+            found.append(("B", length, "d"))
         channels = seen.channels.get(1)
         others = [e.rank() for n, e in self.evidence.items() if n.lower() != lower]
         beside = lower != self.names[0].lower() or any(r in (3, 4) for r in others)
         by_rank: dict[int, list[Axes]] = {
-            1: [(length,), ("D",)],
+            1: [(length,), ("D",), ("B",)],
             2: [("B", width), (length, width)] if beside else [(length, width), ("B", width)],
             3: [("B", length, width)],
             4: [("B", length, "F", width), ("B", "H", "W", width), ("B", width, "H", "W")],

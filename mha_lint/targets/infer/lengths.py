@@ -94,3 +94,35 @@ def repeated(state: State, failure: Failure, inputs: Inputs) -> Edits:
             longer = any(n > length > 1 and n % length == 0 for n in numbers)
             if guess.kind == "float" and axis and longer and axis not in guess.edited:
                 yield 0.3, state.with_input(name, guess.with_size(axis, 1))
+
+
+_UNEQUAL = re.compile(r"size of tensor a \((\d+)\) must match the size of tensor b \((\d+)\)")
+
+
+def by_slice(state: State, failure: Failure, inputs: Inputs) -> Edits:
+    """Yield another length of an input of which a slice was too short, or ran past the end."""
+    match = _UNEQUAL.search(failure.message)
+    if match is None or not any(":" in line and "[" in line for line in failure.lines[:1]):
+        return
+    sizes = inputs.sizes_at(state.scheme)
+    first, second = int(match[1]), int(match[2])
+    for position, (name, guess) in enumerate(reversed(state.inputs or ())):
+        for axis, symbol in enumerate(guess.axes[:-1]):
+            length = sizes.get(symbol, 1) if isinstance(symbol, str) else symbol
+            for new in (length + first - second, length + second - first):
+                if guess.kind == "float" and axis and axis not in guess.edited and new > 0:
+                    yield 0.3 + 0.05 * position, state.with_input(name, guess.with_size(axis, new))
+
+
+def by_distance(state: State, failure: Failure, inputs: Inputs) -> Edits:
+    """Yield tables of positions with a row for each distance that two positions can have."""
+    if "must match" not in failure.message and "invalid for input" not in failure.message:
+        return
+    same = dataclasses.replace(state.scheme, source=state.scheme.length)
+    for name, guess in state.inputs or ():
+        for option in inputs.options(name):
+            if "R" in option.axes and "R" not in guess.axes:
+                changed = state.with_input(name, option)
+                yield 0.25, changed
+                if same != state.scheme:
+                    yield 0.27, dataclasses.replace(changed, scheme=same)

@@ -31,6 +31,8 @@ class Reading:
         self.scope: dict[str, Any] = getattr(plain, "__globals__", {})
         self.returned: Ref | None = None
         self.modules: dict[str, Any] = {}
+        self.rest = ""
+        """The name of ``**kwargs``, of which items are inputs too."""
 
     @abstractmethod
     def value(self, node: ast.expr | None, refs: Refs) -> Ref | None:

@@ -42,10 +42,11 @@ from mha_lint.targets.memory import GROWTH, MemoryLimitError, memory_limit, refu
 from mha_lint.targets.scene import scene_of
 from mha_lint.targets.session import describe
 from mha_lint.targets.sizes import bound_arguments, sizes_of
+from mha_lint.targets.stubs import MissingPackageError
 from mha_lint.targets.subject import Recipe, Subject
 from mha_lint.targets.timelimit import TimeLimitError, time_limit
 
-MOST_TRIES = 200
+MOST_TRIES, MOST_BUILDS = 200, 120
 MOST_TIMEOUTS = 3
 MOST_HELD = 12
 SECONDS = 5.0
@@ -100,7 +101,7 @@ class Search:
         self.seen: set[tuple[str, str]] = set()
         self.pushed: set[State] = set()
         self.ticket = itertools.count()
-        self.best: tuple[int, StageError, str, str] | None = None
+        self.best: tuple[float, StageError, str, str] | None = None
         self.spare: Subject | None = None
         self.accepted: State | None = None
         self.finite = True
@@ -111,7 +112,7 @@ class Search:
         """Try states until one runs and gives finite numbers."""
         for index, scheme in enumerate(SCHEMES):
             self._push(State(scheme), 0.9 * index)
-        while self.heap and len(self.seen) < MOST_TRIES and time.monotonic() < self.deadline:
+        while self.heap and self._may_go_on():
             cost, _, state = heapq.heappop(self.heap)
             subject = self._try(state, cost)
             if subject is not None:
@@ -135,6 +136,10 @@ class Search:
         if not certain and (alone := self._alone(failure, errors)) is not None:
             return self._made_anew(alone)
         return Outcome(None, failure, build, call, self._unsure(), errors, certain)
+
+    def _may_go_on(self) -> bool:
+        tries = len(self.seen) < MOST_TRIES and len(self.modules) < MOST_BUILDS
+        return tries and time.monotonic() < self.deadline
 
     def _alone(self, failure: StageError, errors: tuple[BaseException, ...]) -> Subject | None:
         """Return the first guess with one sample, where the code does not run with several.
@@ -352,8 +357,9 @@ class Search:
             most = f"{GROWTH >> 30} GB of memory, the limit of one try"
             failure = StageError(failure.stage, MemoryLimitError(f"it takes more than {most}"))
             stage = 0  # any other failure says more
-        if self.best is None or stage > self.best[0]:
-            self.best = (stage, failure, build, call)
+        told = stage + 0.5 * isinstance(failure.error, MissingPackageError)
+        if self.best is None or told > self.best[0]:
+            self.best = (told, failure, build, call)
 
     def _module(self, build: str, state: State, cost: float) -> Any:
         if build not in self.modules:

@@ -34,7 +34,9 @@ class TensorCalls(Reading):
         first = arguments[0] if arguments else None
         if name in ("masked_fill", "masked_fill_", "where", "masked_scatter"):
             mask = first
-            if mask is not None:
+            if mask is not None and owner is not None and mask.name == owner.name:
+                self.found[mask.name].numeric_mask = True  # mask.masked_fill(mask == 0, -inf)
+            elif mask is not None:
                 self.found[mask.name].as_mask = True
                 self.found[mask.name].boolean = True
                 hides = name != "where"
@@ -49,6 +51,10 @@ class TensorCalls(Reading):
             if isinstance(weight, torch.Tensor):
                 self.found[first.name].vote_last(weight.shape[-1], 2 if first.whole else 0)
             return Ref(first.name, whole=False)
+        if name in ("bmm", "baddbmm"):
+            for node, operand in zip(call.args, arguments, strict=True):
+                if operand is not None and operand.whole and ast.unparse(node) == operand.name:
+                    self.found[operand.name].vote_rank(3, 0.5)
         if name == "matmul" and len(call.args) == 2:
             return self.operation(call.args[0], ast.MatMult(), call.args[1], refs)
         if name == "scaled_dot_product_attention":
@@ -138,9 +144,10 @@ class TensorCalls(Reading):
         """Read an einops pattern: ``rearrange(x, "b n (h d) -> b h n d")``."""
         pattern = call.args[1] if len(call.args) > 1 else None
         ref = arguments[0] if arguments else None
-        if ref is None or not isinstance(pattern, ast.Constant) or "->" not in str(pattern.value):
+        text = _text(pattern)
+        if ref is None or "->" not in text:
             return None
-        left = str(pattern.value).partition("->")[0]
+        left = text.partition("->")[0]
         axes = re.findall(r"\([^)]*\)|\S+", left)
         if "..." not in axes:
             self.found[ref.name].vote_rank(len(axes), 3)
@@ -149,16 +156,14 @@ class TensorCalls(Reading):
 
     def einsum(self, call: ast.Call, arguments: list[Ref | None]) -> Ref | None:
         """Read an einsum: ``einsum("btc,cd->btd", x, self.weight)``."""
-        texts = [
-            a.value for a in call.args if isinstance(a, ast.Constant) and isinstance(a.value, str)
-        ]
+        texts = [text for a in call.args if (text := _text(a))]
         if not texts:
             return None
         terms = texts[0].partition("->")[0].split(",")
         operands = [
             (node, ref)
             for node, ref in zip(call.args, arguments, strict=True)
-            if not isinstance(node, ast.Constant)
+            if not isinstance(node, ast.Constant | ast.JoinedStr)
         ]
         sizes: dict[str, int] = {}
         split = [t.split() if " " in t.strip() else list(t.strip()) for t in terms]
@@ -176,3 +181,14 @@ class TensorCalls(Reading):
                 evidence.vote_last(sizes[axes[-1]], 2)
             made = made or (Ref(ref.name, whole=False) if len(operands) == 2 and sizes else None)
         return made
+
+
+def _text(node: ast.expr | None) -> str:
+    """Return the string that `node` is, also one written as ``f"..."``; "" for anything else."""
+    match node:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.JoinedStr(values=parts) if all(isinstance(p, ast.Constant) for p in parts):
+            return "".join(str(p.value) for p in parts if isinstance(p, ast.Constant))
+        case _:
+            return ""

@@ -61,9 +61,9 @@ class Evidence:
     read by keys that only running it tells. ``members``: enum members that it is compared with, and
     ``choices``: strings. ``names``: what it is assigned to. ``calls``: numbers of arguments it is
     called with in the constructor; ``taken``: how it is called elsewhere, as (number of arguments,
-    names of the others). ``length``: items it is unpacked into; ``items``: items that each of its
-    items is unpacked into. ``wholes``: references that it divides. ``optional``: it may be None.
-    ``array``: it is an array of numpy.
+    names of the others). ``kinds``: names of classes that it is tested for. ``length``: items it is
+    unpacked into; ``items``: items that each of its items is unpacked into. ``wholes``: references
+    that it divides. ``optional``: it may be None. ``array``: it is an array of numpy.
     """
 
     roles: list[Role] = field(default_factory=list)
@@ -74,6 +74,7 @@ class Evidence:
     names: list[str] = field(default_factory=list)
     choices: list[str] = field(default_factory=list)
     calls: list[int] = field(default_factory=list)
+    kinds: list[str] = field(default_factory=list)
     used_as_module: bool = False
     taken: set[tuple[int, tuple[str, ...]]] = field(default_factory=set)
     items: int = 0
