@@ -35,9 +35,11 @@ from mha_lint.targets.subject import Subject
 
 SIZED = ("MHA202", "MHA203")
 """Rules whose verdict may be another one at the sizes of the whole model."""
-INITIAL = "MHA201"
-"""The rule that looks at the initial weights: those of a published model are other ones."""
-UNREAD = ", unless the published weights, which were not read, hold it"
+PUBLISHED = {
+    "MHA201": ", unless the published weights, which were not read, hold it",
+    "MHA202": "; weights that were published for this code were trained with it",
+}
+"""What is added to findings on the scale of a model whose weights are made elsewhere: warnings."""
 LONGEST = 800
 """Operations of one call above which a model is judged by its modules."""
 LARGEST = 1 << 24
@@ -62,7 +64,7 @@ def judge_config(
     else:
         copy = judge_copy(ConfigMaker(spec, config, small).first(), spec, settings, rules)
     full = _judge_whole(config, small, spec, settings, rules, copy.report.status in JUDGED)
-    return _together(copy, full)
+    return _published(_together(copy, full))
 
 
 def _judge_whole(
@@ -112,16 +114,20 @@ def judge_copy(
     subject: Subject, spec: TargetSpec, settings: Settings, rules: list[LoadedRule]
 ) -> Judged:
     """Judge a small model as a whole; by its modules where it is too long, or cannot be recorded."""
-    judged = _judge_copy(subject, spec, settings, rules)
-    findings = tuple(map(_unread, judged.report.findings))
+    return _published(_judge_copy(subject, spec, settings, rules))
+
+
+def _published(judged: Judged) -> Judged:
+    """Return what is told of a model whose weights are published ones."""
+    findings = tuple(map(_of_published, judged.report.findings))
     return Judged(dataclasses.replace(judged.report, findings=findings), judged.crashes)
 
 
-def _unread(finding: Finding) -> Finding:
-    """Return what is told of a model whose published weights may have been drawn in another way."""
-    if finding.code != INITIAL or finding.severity is not Severity.ERROR:
+def _of_published(finding: Finding) -> Finding:
+    addition = PUBLISHED.get(finding.code)
+    if addition is None or finding.severity is not Severity.ERROR:
         return finding
-    message = f"{finding.message}{UNREAD}"
+    message = f"{finding.message}{addition}"
     return dataclasses.replace(finding, severity=Severity.WARNING, message=message)
 
 

@@ -67,6 +67,12 @@ def test_a_scale_that_published_weights_may_hold_is_a_warning(tmp_path: Path) ->
     assert finding.message.endswith("unless the published weights, which were not read, hold it")
 
 
+def test_a_scale_that_published_weights_were_trained_with_is_a_warning(tmp_path: Path) -> None:
+    report = judged(tmp_path, {"model_type": "cvt"})
+    assert {(f.code, f.severity) for f in report.findings} == {("MHA202", Severity.WARNING)}
+    assert all("published for this code" in f.message for f in report.findings)
+
+
 @pytest.mark.parametrize(
     ("values", "reason"),
     [

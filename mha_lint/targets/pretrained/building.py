@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import re
 from typing import Any, Literal
 
 import torch
@@ -53,11 +54,17 @@ def build(
 
 
 def parameter_count(config: Any) -> int | None:
-    """Return how many parameters the model has, None where it cannot be built without storage."""
+    """Return how many parameters the model has, None where it cannot be built without storage.
+
+    Raises what the library raises, where that is for another reason: with storage it would too, and
+    the model may be a large one.
+    """
     try:
         model = build(config, device="meta")
-    except Exception:  # initialisation that reads values
-        return None
+    except (NotImplementedError, RuntimeError) as error:
+        if not re.search(r"\bmeta\b", str(error), re.IGNORECASE):
+            raise
+        return None  # initialisation that reads values
     return sum(p.numel() for p in model.parameters()) + sum(b.numel() for b in model.buffers())
 
 

@@ -65,7 +65,24 @@ def test_the_same_weights_and_inputs_each_time() -> None:
 def test_parameters_are_counted_without_storage() -> None:
     config = _config("llama", num_hidden_layers=126, hidden_size=16384, intermediate_size=53248)
     assert (parameter_count(config) or 0) > 300_000_000_000
-    assert all(p.is_meta for p in build(config, device="meta").parameters())
+
+
+def test_what_cannot_be_built_is_told_from_what_needs_values(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = _config("bert", num_hidden_layers=1)
+
+    def raising(error: Exception) -> None:
+        def made(*_: Any) -> None:
+            raise error
+
+        monkeypatch.setattr("mha_lint.targets.pretrained.building._made", made)
+
+    raising(RuntimeError("Tensor.item() cannot be called on meta tensors"))
+    assert parameter_count(config) is None
+    raising(KeyError("full_attention"))
+    with pytest.raises(KeyError):
+        parameter_count(config)
 
 
 def test_fake_parameters() -> None:
