@@ -29,17 +29,20 @@ def without_levels(recording: Recording) -> None:
         before = [Replay(recording).base(n) for n in outputs]
     except ERRORS:
         return
+    dropped = False
     for node in found:
         read = {user: (user.args, user.kwargs) for user in node.users}
         node.replace_all_uses_with(node.args[0])
         if _same(recording, outputs, before):
             recording.graph.erase_node(node)
             del recording.values[node]
+            dropped = True
         else:
             for user, (args, kwargs) in read.items():
                 user.args, user.kwargs = args, kwargs
             recording.programs.clear()
-    _refresh(recording)
+    if dropped:
+        _refresh(recording)
 
 
 def _is_level(recording: Recording, node: Node) -> bool:

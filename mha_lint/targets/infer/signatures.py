@@ -12,8 +12,6 @@ from torch import nn
 
 from mha_lint.targets.infer.bodies import function_tree
 
-_VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-
 
 def parameters_of(made: Any) -> Iterator[inspect.Parameter]:
     """Yield the parameters that `made` takes, ``*args`` and ``**kwargs`` left out.
