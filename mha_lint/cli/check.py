@@ -9,12 +9,11 @@ from typing import Any
 import click
 
 from mha_lint.cli import completion, options
-from mha_lint.cli.engine_access import load_engine
+from mha_lint.cli.engine_access import engine_for
 from mha_lint.cli.output import (
     file_view,
     require_writable,
     say,
-    stdout_kept,
     view_of,
     write_file,
     write_stdout,
@@ -33,6 +32,7 @@ from mha_lint.report.summary import remarks, summary
 @options.how_to_print(*FORMATS)
 @options.how_to_measure
 @options.time_limit
+@options.how_to_run
 @options.which_configuration
 def check(targets: tuple[str, ...], **given: Any) -> None:
     """Build each target, run it once and judge the attention in it.
@@ -53,10 +53,8 @@ def check(targets: tuple[str, ...], **given: Any) -> None:
     request = make_request(targets, CommandLine(**given), Path.cwd())
     if request.output is not None:
         require_writable(request.output)
-    with stdout_kept():
-        engine = load_engine()
-        with progress_bar(shown=not request.quiet) as progress:
-            report: RunReport = engine.check(request.specs, request.settings, progress)
+    with engine_for(request.running) as engine, progress_bar(shown=not request.quiet) as progress:
+        report: RunReport = engine.check(request.specs, request.settings, progress)
     emit(report, request)
     click.get_current_context().exit(
         report.exit_code(

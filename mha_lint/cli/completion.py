@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
-from click.shell_completion import CompletionItem
 
-from mha_lint.model.contract import EXPECTATIONS
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 
 def targets(
     _context: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """Complete a path, and after ``file.py::`` the classes and functions that can hold attention."""
+    from click.shell_completion import CompletionItem
+
     place, separator, begun = incomplete.partition("::")
     if not separator:
         return [CompletionItem(incomplete, type="file")]
@@ -31,6 +34,8 @@ def programs(
     _context: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """Complete the path of a script or of one of its arguments."""
+    from click.shell_completion import CompletionItem
+
     return [CompletionItem(incomplete, type="file")]
 
 
@@ -38,6 +43,8 @@ def rule_codes(
     _context: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """Complete the last of several codes, each with the name of its rule."""
+    from click.shell_completion import CompletionItem
+
     from mha_lint.rulebook.pack import builtin_pack, load_pack
 
     before, comma, last = incomplete.rpartition(",")
@@ -53,4 +60,8 @@ def expectations(
     _context: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """Complete a word of the contract."""
+    from click.shell_completion import CompletionItem
+
+    from mha_lint.model.contract import EXPECTATIONS
+
     return [CompletionItem(word) for word in EXPECTATIONS if word.startswith(incomplete)]

@@ -19,20 +19,24 @@ from mha_lint.cli.toml_values import (
     Where,
     one_of,
     read_codes,
+    read_count,
     read_expectations,
     read_flag,
     read_per_file_ignores,
     read_seconds,
     read_severities,
     read_severity,
+    read_size,
     read_string,
     read_table,
     read_tables,
 )
 from mha_lint.model.finding import Severity
+from mha_lint.model.printable import shown
 from mha_lint.model.settings import PerFileIgnore
 from mha_lint.model.target import TargetSpec
 from mha_lint.report.formats import FORMATS
+from mha_lint.targets.paths import is_file
 
 DEVICES = ("cpu", "cuda", "auto")
 DTYPES = ("float64", "float32", "bfloat16", "float16")
@@ -57,6 +61,11 @@ class Configuration:
     no_crosscheck: bool | None = None
     strict: bool | None = None
     timeout: float | None = None
+    jobs: int | None = None
+    memory: int | None = None
+    no_cache: bool | None = None
+    no_isolation: bool | None = None
+    executor: str | None = None
     verbose: bool | None = None
     quiet: bool | None = None
     target: tuple[TargetSpec, ...] = ()
@@ -70,7 +79,7 @@ def find_configuration(start: Path) -> Path | None:
     """
     for folder in (start, *start.parents):
         path = folder / "pyproject.toml"
-        if path.is_file() and _own_table(_parse(path)) is not None:
+        if is_file(path) and _own_table(_parse(path)) is not None:
             return path
     return None
 
@@ -93,12 +102,15 @@ def read_configuration(path: Path, cwd: Path) -> Configuration:
 
 def _parse(path: Path) -> dict[str, object]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        if path.exists() and not path.is_file():  # a pipe or a device may never end
+            raise ConfigurationError(f"{path}: is no regular file; give --config a TOML file")
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise ConfigurationError(f"{path}: cannot be read ({error.strerror or error})") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # also of numbers and of nesting without end
+        why = "nested too deeply" if isinstance(error, RecursionError) else str(error)[:200]
         hint = "mend it, or pass --isolated to go without"
-        raise ConfigurationError(f"{path}: is not valid TOML ({error}); {hint}") from error
+        raise ConfigurationError(f"{path}: is not valid TOML ({why}); {hint}") from error
 
 
 def _own_table(document: dict[str, object]) -> object:
@@ -119,7 +131,7 @@ def _read(
             hint = f"did you mean {' or '.join(near)}?"
         else:
             hint = f"known keys are {', '.join(sorted(readers))}"
-        raise where.error(f"unknown key {key!r}; {hint}")
+        raise where.error(f"unknown key {shown(key)}; {hint}")
     return {key: readers[key](value, where.at(key)) for key, value in table.items()}
 
 
@@ -164,6 +176,11 @@ _KEYS: dict[str, Reader] = {
     "no-crosscheck": read_flag,
     "strict": read_flag,
     "timeout": read_seconds,
+    "jobs": read_count,
+    "memory": read_size,
+    "no-cache": read_flag,
+    "no-isolation": read_flag,
+    "executor": read_string,
     "verbose": read_flag,
     "quiet": read_flag,
     "target": read_tables,

@@ -1,34 +1,29 @@
-"""The only door from the command line to torch: `check` and `inspect` pass it, no other command."""
+"""What the command line has its targets judged by: processes of their own, or this one."""
 
 from __future__ import annotations
 
-import gc
+import contextlib
 import os
-import warnings
-from types import ModuleType
+from collections.abc import Iterator
+from typing import Any
+
+from mha_lint.cli.output import say, stdout_kept
+from mha_lint.engine.load import load_engine as load_engine
+from mha_lint.model.settings import Running
 
 
-def load_engine() -> ModuleType:
-    """Prepare the process, import torch and return `mha_lint.engine`.
+@contextlib.contextmanager
+def engine_for(running: Running) -> Iterator[Any]:
+    """Yield what judges targets, as ``check(specs, settings, progress)`` or ``inspect(...)``.
 
-    torch reads ``PYTORCH_JIT`` once, while it is imported: scripted functions would bake constants
-    into what we record. Without NumPy torch says on import that it found none; mha-lint needs
-    none, so nobody need be told.
-
-    What is imported stays to the end: the garbage collector does not run meanwhile, and need not look
-    through it later.
+    Without isolation that imports torch into this process, and what user code prints goes to stderr.
     """
-    os.environ["PYTORCH_JIT"] = "0"
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
-            import torch  # noqa: F401 - imported here so that the filter holds
+    if running.isolation and hasattr(os, "fork"):
+        from mha_lint.runner.run import Runner
 
-            from mha_lint import engine
-        gc.freeze()
-    finally:
-        if enabled:
-            gc.enable()
-    return engine
+        yield Runner(running)
+        return
+    if running.isolation:
+        say("this system cannot fork: user code runs in mha-lint's own process, without isolation")
+    with stdout_kept():
+        yield load_engine()

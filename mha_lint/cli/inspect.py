@@ -9,11 +9,10 @@ from typing import Any
 import click
 
 from mha_lint.cli import completion, options
-from mha_lint.cli.engine_access import load_engine
+from mha_lint.cli.engine_access import engine_for
 from mha_lint.cli.output import (
     file_view,
     require_writable,
-    stdout_kept,
     view_of,
     write_file,
     write_stdout,
@@ -29,6 +28,7 @@ from mha_lint.report import inspect as tables
 @options.how_to_call
 @options.how_to_print("text", "json")
 @options.time_limit
+@options.in_what_process
 @options.which_configuration
 def inspect(target: str, **given: Any) -> None:
     """Show every attention site of a target: its sizes, scale, axis, mask, W_O and what it costs.
@@ -43,8 +43,8 @@ def inspect(target: str, **given: Any) -> None:
     request = make_request((target,), CommandLine(**given), Path.cwd())
     if request.output is not None:
         require_writable(request.output)
-    with stdout_kept():
-        report: RunReport = load_engine().inspect(request.specs, request.settings)
+    with engine_for(request.running) as engine:
+        report: RunReport = engine.inspect(request.specs, request.settings)
     render = tables.render_json if request.format == "json" else tables.render
     cwd = Path(request.settings.cwd)
     if request.output is None:

@@ -16,15 +16,9 @@ from typing import NoReturn
 import click
 
 from mha_lint import __version__
-from mha_lint.cli.check import check
-from mha_lint.cli.dims import dims
-from mha_lint.cli.explain import explain
+from mha_lint.cli.commands import Commands
 from mha_lint.cli.failure import Failure
-from mha_lint.cli.inspect import inspect
-from mha_lint.cli.rules import rules
-from mha_lint.cli.run import run as run_command
 from mha_lint.model.settings import UsageError
-from mha_lint.rulebook.pack import PackError
 
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
@@ -33,7 +27,9 @@ _exit = os._exit
 """Kept, since it is out of user code's reach while that runs, and so would be out of ours."""
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
 @click.version_option(__version__)
 def cli() -> None:
     """Tell whether attention code computes attention, where it goes wrong, and prove it.
@@ -44,10 +40,6 @@ def cli() -> None:
         mha-lint inspect attention.py::MultiHeadAttention
         mha-lint explain MHA204
     """
-
-
-for _command in (check, inspect, dims, explain, rules, run_command):
-    cli.add_command(_command)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -62,7 +54,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except click.ClickException as error:
         error.show()
         return EXIT_USAGE
-    except (UsageError, PackError) as error:
+    except UsageError as error:
         Failure(str(error)).show()
         return EXIT_USAGE
     except KeyboardInterrupt:

@@ -10,7 +10,7 @@ import click
 
 from mha_lint.cli.completion import expectations, rule_codes
 from mha_lint.cli.configuration import DEVICES, DTYPES
-from mha_lint.cli.parameters import code_level, codes, expectation, pattern_codes
+from mha_lint.cli.parameters import code_level, codes, expectation, pattern_codes, shard, size
 from mha_lint.model.finding import Severity
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -136,6 +136,55 @@ def time_limit(command: F) -> F:
         type=click.FloatRange(min=0, min_open=True),
         metavar="SECONDS",
         help="Longest time for one target. [default: 60]",
+    )(command)
+
+
+def how_to_run(command: F) -> F:
+    """Add processes, their limits, cache, shards and executors."""
+    return _all(
+        click.option(
+            "--jobs",
+            "-j",
+            type=click.IntRange(min=1),
+            metavar="N",
+            help="Targets at a time, each in its own process. [default: one for each core]",
+        ),
+        click.option(
+            "--no-cache",
+            is_flag=True,
+            default=None,
+            help="Neither take reports on unchanged files from .mha_lint_cache nor keep them there.",
+        ),
+        click.option(
+            "--shard",
+            type=shard,
+            metavar="I/N",
+            help="Check the I-th of N parts only; mha-lint merge joins the reports.",
+        ),
+        click.option(
+            "--executor",
+            metavar="URL",
+            help="Have the targets checked elsewhere: dask://HOST:PORT.",
+        ),
+        in_what_process,
+    )(command)
+
+
+def in_what_process(command: F) -> F:
+    """Add memory and isolation."""
+    return _all(
+        click.option(
+            "--memory",
+            type=size,
+            metavar="SIZE",
+            help="Most memory of one target, as 4G. [default: half the machine's, at most 8G]",
+        ),
+        click.option(
+            "--no-isolation",
+            is_flag=True,
+            default=None,
+            help="Run user code in this process: to debug it. It can then do anything to the run.",
+        ),
     )(command)
 
 

@@ -13,6 +13,7 @@ from typing import TextIO
 import click
 
 from mha_lint.cli.failure import Failure
+from mha_lint.model.whole_files import write_whole
 from mha_lint.report.view import View
 
 _NARROWEST, _WIDEST = 60, 140
@@ -66,13 +67,13 @@ def require_writable(path: Path) -> None:
 
 
 def write_file(path: Path, text: str) -> None:
-    """Write `text` to `path`.
+    """Write `text` to `path`, which holds the old or the new one at every moment.
 
     Raises:
         Failure: names the file and why it cannot be written.
     """
     try:
-        path.write_text(text, encoding="utf-8", errors="backslashreplace", newline="\n")
+        write_whole(path, text.encode("utf-8", "backslashreplace"))
     except OSError as error:
         raise Failure(f"{path}: cannot be written ({error.strerror or error})") from error
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import click
 
 from mha_lint.model.contract import EXPECTATIONS, unknown_expectation
@@ -32,6 +34,27 @@ def pattern_codes(text: str) -> tuple[str, tuple[str, ...]]:
     if not pattern or not listed.strip(" ,"):
         raise click.BadParameter(f"{text!r} is not of the form PATTERN:CODE,CODE")
     return pattern, codes(listed)
+
+
+_SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,15})?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE | re.ASCII)
+_SHARD = re.compile(r"\d{1,9}/\d{1,9}", re.ASCII)
+
+
+def size(text: str) -> int:
+    """Return the bytes of ``8G``, ``500M`` or a plain number."""
+    found = _SIZE.fullmatch(text.strip())
+    number = int(float(found[1]) * 1024 ** " KMGT".index(found[2].upper() or " ")) if found else 0
+    if number <= 0:
+        raise click.BadParameter(f"{text!r} is no size; give one as 8G or 500M")
+    return number
+
+
+def shard(text: str) -> tuple[int, int]:
+    """Return (I, N) of ``I/N``."""
+    index, _, count = text.partition("/")
+    if not (_SHARD.fullmatch(text) and 1 <= int(index) <= int(count)):
+        raise click.BadParameter(f"{text!r} is not of the form I/N, as 2/4 for the second of four")
+    return int(index), int(count)
 
 
 def expectation(text: str) -> str:

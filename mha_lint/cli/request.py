@@ -14,7 +14,7 @@ import click
 from mha_lint.cli.configuration import Configuration, find_configuration, read_configuration
 from mha_lint.model.finding import Severity
 from mha_lint.model.report import NotChecked
-from mha_lint.model.settings import PerFileIgnore, Settings
+from mha_lint.model.settings import PerFileIgnore, Running, Settings
 from mha_lint.model.target import TargetSpec
 from mha_lint.targets.resolve import parse_target
 
@@ -38,6 +38,12 @@ class CommandLine:
     dtype: str | None = None
     no_crosscheck: bool | None = None
     timeout: float | None = None
+    jobs: int | None = None
+    memory: int | None = None
+    no_isolation: bool | None = None
+    no_cache: bool | None = None
+    shard: tuple[int, int] | None = None
+    executor: str | None = None
     config: Path | None = None
     isolated: bool = False
     format: str | None = None
@@ -58,6 +64,7 @@ class Request:
     output: Path | None
     verbose: bool
     quiet: bool
+    running: Running
 
 
 def make_request(targets: tuple[str, ...], line: CommandLine, cwd: Path) -> Request:
@@ -82,6 +89,14 @@ def make_request(targets: tuple[str, ...], line: CommandLine, cwd: Path) -> Requ
         output=None if output == Path("-") else output,
         verbose=verbose,
         quiet=quiet,
+        running=Running(
+            jobs=line.jobs or config.jobs,
+            memory=line.memory or config.memory,
+            isolation=not _first(line.no_isolation, config.no_isolation),
+            cache=not _first(line.no_cache, config.no_cache),
+            shard=line.shard,
+            executor=line.executor or config.executor,
+        ),
     )
 
 

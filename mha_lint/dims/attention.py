@@ -93,7 +93,9 @@ def _key(component: str) -> str:
 
 
 def _natural(name: str) -> list[tuple[int, int, str]]:
-    return [(0, int(p), "") if p.isdigit() and len(p) < 10 else (1, 0, p) for p in name.split(".")]
+    return [
+        (0, int(p), "") if p.isdecimal() and len(p) < 10 else (1, 0, p) for p in name.split(".")
+    ]
 
 
 def _module(
@@ -274,7 +276,7 @@ def fold(modules: Iterable[Module]) -> list[Family]:
     """Return families of modules that differ in numbers of their path alone."""
     families: dict[str, Family] = {}
     for module in modules:
-        pattern = re.sub(r"(?<![^.])\d+(?![^.])", "#", module.path)
+        pattern = re.sub(r"(?<![^.])\d{1,9}(?![^.])", "#", module.path)
         family = families.setdefault(pattern, Family(pattern))
         for kind in family.kinds:
             if kind[0].signature == module.signature:

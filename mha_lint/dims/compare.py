@@ -121,7 +121,7 @@ class Comparison:
             facts += section.facts(_is_latent(reading))
         relations = [*(f.relation for f in facts), *reading.background]
         sizes = forced(relations)
-        numbers = [int(p) for p in module.path.split(".") if p.isdigit()]
+        numbers = [int(p) for p in module.path.split(".") if p.isdecimal() and len(p) < 10]
         extra = [f for f in reading.facts if f.kind == "likely"]
         extra += likely(section, sizes, numbers[0] if numbers else None)
         for fact in extra:
@@ -167,7 +167,7 @@ class Comparison:
 
     def _order(self, module: Module) -> list[Section]:
         """Return the sections that may describe a module: by name, by width, or as the only one."""
-        numbers = [int(p) for p in module.path.split(".") if p.isdigit() and len(p) < 10]
+        numbers = [int(p) for p in module.path.split(".") if p.isdecimal() and len(p) < 10]
         columns = {
             p.columns for r, p in module.projections.items() if r in {"q", "q_a", "qkv", "qk"}
         }

@@ -7,14 +7,14 @@ variant: the section as it is, but for that key.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
-from mha_lint.dims.data import Equation, Fact, SourceError
+from mha_lint.dims.data import LARGEST, Equation, Fact, SourceError
+from mha_lint.dims.files import read_json
 
 ALIASES: dict[str, tuple[str, ...]] = {
     "h": (
@@ -59,6 +59,7 @@ _OTHER_MECHANISM = re.compile(r"index|mamba|linear|ssm|conv")
 _NO_MODEL_WIDTH = re.compile(
     r"intermediate|ffn|mlp|expert|pooler|vocab|image|patch|window|head|embed_proj|projection|type_|kernel"
 )
+_LAYER = re.compile(r"\d{1,9}")
 _SINGLE_KV = "multi_query"
 _LARGEST = 64_000_000
 _VARIANT_KEYS = tuple(
@@ -115,7 +116,7 @@ class Section:
         return {
             v: str(k)
             for k, v in self.raw.items()
-            if type(v) is int and _WIDTH_KEY.search(str(k)) and not _NO_MODEL_WIDTH.search(str(k))
+            if is_size(v) and _WIDTH_KEY.search(str(k)) and not _NO_MODEL_WIDTH.search(str(k))
         }
 
     @property
@@ -130,18 +131,15 @@ def read_config(path: Path) -> dict[str, Any]:
     Raises:
         SourceError: no JSON object, or unreasonably large.
     """
-    try:
-        if path.stat().st_size > _LARGEST:
-            raise SourceError(f"{path}: larger than {_LARGEST} bytes: no config file")
-        loaded = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise SourceError(f"{path}: cannot be read ({error.strerror or error})") from error
-    except (ValueError, RecursionError) as error:
-        why = str(error).split("\n")[0][:120] or type(error).__name__
-        raise SourceError(f"{path}: no JSON ({why})") from error
+    loaded = read_json(path, _LARGEST)
     if not isinstance(loaded, dict):
         raise SourceError(f"{path}: no JSON object")
     return loaded
+
+
+def is_size(value: object) -> TypeGuard[int]:
+    """Tell whether `value` is a whole number that may be meant as a size, if perhaps a wrong one."""
+    return isinstance(value, int) and not isinstance(value, bool) and -LARGEST < value < LARGEST
 
 
 def sections(config: Mapping[str, Any]) -> list[Section]:
@@ -161,7 +159,7 @@ def _sections(name: str, raw: Mapping[str, Any], depth: int) -> Iterator[Section
     if depth > 4:
         return
     for key, value in raw.items():
-        if isinstance(value, Mapping) and value and all(str(k).isdigit() for k in value):
+        if isinstance(value, Mapping) and value and all(_LAYER.fullmatch(str(k)) for k in value):
             yield from _overrides(name, full, str(key), value)
         elif isinstance(value, Mapping) and key not in (*PARTS, *ROTARY_PLACES):
             yield from _sections(f"{name}.{key}" if name else str(key), value, depth + 1)
@@ -188,10 +186,10 @@ def _section(name: str, raw: Mapping[str, Any]) -> Section:
     for unknown, aliases in ALIASES.items():
         for alias in aliases:
             value = raw.get(alias)
-            if isinstance(value, int) and not isinstance(value, bool):
+            if is_size(value):
                 values[unknown], keys[unknown] = value, alias
                 break
-            if isinstance(value, list) and value and all(type(n) is int for n in value):
+            if isinstance(value, list) and value and all(is_size(n) for n in value):
                 lists[unknown], keys[unknown] = tuple(value), alias
                 break
     if values.get("rope") == 0:  # a way to say that nothing is rotated
@@ -215,7 +213,7 @@ def _variants(name: str, raw: Mapping[str, Any], own: Section) -> Iterator[Secti
     """Yield a section for each prefix that keys of known meaning carry."""
     found: dict[str, dict[str, tuple[int, str]]] = {}
     for key, value in raw.items():
-        if not isinstance(value, int) or isinstance(value, bool):
+        if not is_size(value):
             continue
         prefix, unknown = _prefixed(str(key))
         if unknown:
@@ -225,7 +223,7 @@ def _variants(name: str, raw: Mapping[str, Any], own: Section) -> Iterator[Secti
             continue
         for width in ("d_model", "hidden_size", "hidden_dim", "embed_dim", "dim"):
             key = f"{prefix}_{width}"
-            if type(raw.get(key)) is int and "cross" not in prefix:
+            if is_size(raw.get(key)) and "cross" not in prefix:
                 given.setdefault("d_model", (raw[key], key))
         values = {**own.values, **{n: v for n, (v, _) in given.items()}}
         keys = {**own.keys, **{n: k for n, (_, k) in given.items()}}

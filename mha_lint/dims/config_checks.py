@@ -12,6 +12,7 @@ from mha_lint.dims.config import (
     ROTARY_SIGNS,
     ROTARY_WIDTH,
     Section,
+    is_size,
 )
 from mha_lint.dims.data import NAMES, Contradiction
 from mha_lint.dims.solve import divisors
@@ -54,7 +55,7 @@ def _place(section: Section) -> str:
 def _two_names(section: Section) -> Iterator[Contradiction]:
     """One size stated twice, by keys that mean the same."""
     for unknown, keys in (("h", ALIASES["h"][:3]), ("h_kv", ALIASES["h_kv"][:3])):
-        given = {k: section.raw[k] for k in keys if type(section.raw.get(k)) is int}
+        given = {k: section.raw[k] for k in keys if is_size(section.raw.get(k))}
         if len(set(given.values())) > 1 and not section.variant:
             said = " and ".join(f"{k} = {v}" for k, v in given.items())
             message = f"the config says {said}: both mean {NAMES[unknown]}"
@@ -101,7 +102,7 @@ def _groups(section: Section) -> Iterator[Contradiction]:
 def _latent(section: Section) -> Iterator[Contradiction]:
     values = section.values
     whole = section.raw.get("qk_head_dim")
-    if type(whole) is int and {"nope", "rope"} <= values.keys():
+    if is_size(whole) and {"nope", "rope"} <= values.keys():
         total = values["nope"] + values["rope"]
         if whole != total:
             yield Contradiction(
@@ -132,7 +133,7 @@ def _rotary(section: Section) -> Iterator[Contradiction | Remark]:
     place = _place(section)
     for key in ROTARY_WIDTH:
         turned = raw.get(key)
-        if type(turned) is not int or turned <= 0:
+        if not is_size(turned) or turned <= 0:
             continue
         if turned > width:
             yield Contradiction(
@@ -154,7 +155,7 @@ def _share(section: Section, width: int, source: str) -> Iterator[Contradiction 
     ]
     shares = [(f"{p}{k}", part[k]) for p, part in places for k in ROTARY_SHARE if k in part]
     for key, share in shares:
-        if not isinstance(share, int | float) or isinstance(share, bool):
+        if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share < 1e9:
             continue
         turned = int(width * share)
         if share > 1 and share == turned // width:
@@ -181,7 +182,7 @@ def _share(section: Section, width: int, source: str) -> Iterator[Contradiction 
         return
     for key, part in places:
         parts = part.get("mrope_section")
-        if isinstance(parts, list) and parts and all(type(n) is int for n in parts):
+        if isinstance(parts, list) and parts and all(is_size(n) for n in parts):
             if 2 * sum(parts) not in (width, 2 * width):
                 yield Contradiction(
                     f"config {key}mrope_section = {parts} turns 2 x {sum(parts)} = {2 * sum(parts)} "

@@ -174,6 +174,7 @@ def _shared(said: str, core: list[Fact]) -> str:
         and isinstance(width, Equation)
         and isinstance(stated, Equation)
         and stated.stated == "h_kv"
+        and stated.value > 0
         and _is_product(core[0], "h", "d_k")
         and width.value % stated.value
     ):

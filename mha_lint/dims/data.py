@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from mha_lint.model.printable import printable
+
 Status = Literal["solved", "open", "contradictory", "not read"]
 
 NAMES = {
@@ -19,10 +21,16 @@ NAMES = {
     "kv_rank": "kv_lora_rank",
 }
 """The unknowns by their short name, and how sentences call them."""
+LARGEST = 1 << 36
+"""Sizes are smaller: a hostile file's numbers may have thousands of digits, or take hours to divide."""
 
 
 class SourceError(Exception):
     """A source that cannot be read; the text names it and says why."""
+
+    def __init__(self, text: str) -> None:
+        """Say it in one line, whatever the file holds."""
+        super().__init__(printable(text))
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from mha_lint.dims.data import Tensor
@@ -53,8 +53,21 @@ def shape_text(shape: tuple[int, ...]) -> str:
 def projection(role: str, place: str, label: str, parts: Mapping[str, Tensor]) -> Projection | None:
     """Return the projection whose tensors are `parts`, by what follows the projection's name.
 
-    `place`: the module that it stands in; `label`: its own name there.
+    `place`: the module that it stands in; `label`: its own name there. A width of 0 is none.
     """
+    found = _projection(role, place, label, parts)
+    if found is None or (found.split is not None and 0 in found.split):
+        return None
+    widths = (found.rows, found.columns, found.bias, found.numbers)
+    if 0 not in widths:
+        return found
+    rows, columns, bias, numbers = (width or None for width in widths)
+    return replace(found, rows=rows, columns=columns, bias=bias, numbers=numbers)
+
+
+def _projection(
+    role: str, place: str, label: str, parts: Mapping[str, Tensor]
+) -> Projection | None:
     ends = {re.sub(r"^(base_layer|linear|conv|convolution)\.", "", k): t for k, t in parts.items()}
     bias = next(
         (t.shape[0] for k, t in ends.items() if k.endswith("bias") and len(t.shape) == 1), None
@@ -141,7 +154,7 @@ def _packed(
     if not integers or weight.dtype.upper() in {"I8", "INT8"}:
         return None  # one number for each element: int8 with its scale, or floats
     scale = _two(ends.get("weight_scale"))
-    rows = weight.shape[0] if scale is not None and scale.shape[0] == weight.shape[0] else bias
+    rows = weight.shape[0] if scale is not None and scale.shape[:1] == weight.shape[:1] else bias
     return Projection(
         role, label, weight.shape, rows, None, bias, form=f"packed ({weight.dtype} weight)"
     )

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from mha_lint.dims.data import SourceError, Tensor
+from mha_lint.dims.files import require_file
+from mha_lint.model.printable import printable
 
 _LARGEST = 100_000_000
 """Bytes of a header: the limit of the format's own library."""
@@ -31,7 +33,7 @@ def read_header(path: Path) -> tuple[dict[str, Tensor], str]:
         SourceError: not a safetensors file, or one whose header contradicts itself.
     """
     try:
-        size = path.stat().st_size
+        size = require_file(path)
         with path.open("rb") as file:
             prefix = file.read(8)
             if len(prefix) < 8:
@@ -42,7 +44,7 @@ def read_header(path: Path) -> tuple[dict[str, Tensor], str]:
                     f"{path}: no safetensors file: its first 8 bytes give a header of {length} bytes, "
                     f"the format allows {_LARGEST}"
                 )
-            raw = file.read(length)
+            raw = file.read(min(length, size))
     except OSError as error:
         raise SourceError(f"{path}: cannot be read ({error.strerror or error})") from error
     if len(raw) < length:
@@ -68,7 +70,7 @@ def _json(path: Path, raw: bytes) -> dict[str, Any]:
 
 def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
-    if len(found) < len(pairs):
+    if len(found) < len(pairs) or len({printable(name) for name in found}) < len(pairs):
         raise ValueError("a name occurs twice")
     return found
 
@@ -84,7 +86,7 @@ def _tensors(path: Path, header: dict[str, Any]) -> tuple[dict[str, Tensor], int
         if name == "__metadata__":
             continue
         tensor, begin, end = _entry(path, name, entry)
-        tensors[name] = tensor
+        tensors[tensor.name] = tensor
         if end > begin:
             spans.append((begin, end, name))
     spans.sort()
@@ -117,7 +119,7 @@ def _entry(path: Path, name: str, entry: object) -> tuple[Tensor, int, int]:
             raise bad(
                 f"is {tuple(shape)} {dtype}, which is {needed} bytes, its data_offsets hold {end - begin}"
             )
-    return Tensor(name, tuple(shape), dtype), begin, end
+    return Tensor(printable(name), tuple(shape), dtype), begin, end
 
 
 def _is_sizes(value: object) -> TypeGuard[list[int]]:

@@ -6,11 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from math import isqrt, prod
 
-from mha_lint.dims.data import Divides, Equation, Relation
+from mha_lint.dims.data import LARGEST, Divides, Equation, Relation
 
 _ORDER = ("d_model", "kv_rank", "q_rank", "h", "d_k", "rope", "nope", "d_v", "h_kv")
 _MOST_STEPS = 5_000
-_LARGEST = 1 << 44
 
 
 class _TooLong(Exception):
@@ -91,7 +90,7 @@ def _branch(
     multiples = {r.multiple: r.divisor for r in relations if isinstance(r, Divides)}
     best: tuple[int, int, str, Sequence[int]] | None = None
     for relation in relations:
-        if not isinstance(relation, Equation) or not 0 < relation.value < _LARGEST:
+        if not isinstance(relation, Equation) or not 0 < relation.value < LARGEST:
             continue
         direct = _factors(relation, {})
         for name in _factors(relation, multiples) & open_names:
@@ -114,7 +113,7 @@ def _bound(relations: tuple[Relation, ...], name: str) -> int:
         for r in relations
         if isinstance(r, Equation) and name in r.unknowns and all(c > 0 for c, _ in r.terms)
     ]
-    return min(values, default=_LARGEST)
+    return min(values, default=LARGEST)
 
 
 def _factors(equation: Equation, multiples: dict[str, str]) -> set[str]:

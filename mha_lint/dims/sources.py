@@ -10,7 +10,10 @@ from typing import Any
 
 from mha_lint.dims.config import read_config
 from mha_lint.dims.data import Checkpoint, Source, SourceError, Tensor
+from mha_lint.dims.files import require_file
 from mha_lint.dims.safetensors_header import read_header
+from mha_lint.model.printable import printable
+from mha_lint.targets.paths import is_file, is_folder
 
 TORCH = (".pt", ".pth", ".bin", ".ckpt")
 _CONFIGS = ("config.json", "params.json")
@@ -36,11 +39,10 @@ def open_sources(paths: Sequence[Path]) -> Opened:
     """
     opened = Opened()
     for path in paths:
-        if path.is_dir():
+        if is_folder(path):
             _folder(path, opened)
-        elif not path.exists():
-            raise SourceError(f"{path}: no such file or folder")
         else:
+            require_file(path)
             _file(path, opened)
     return opened
 
@@ -71,8 +73,8 @@ def _index(path: Path, opened: Opened) -> None:
     strange = [s for s in shards if Path(s).name != s]
     if strange:
         raise SourceError(f"{path}: names a shard outside its own folder: {strange[0]!r}")
-    here = [path.parent / s for s in shards if (path.parent / s).is_file()]
-    missing = [s for s in shards if not (path.parent / s).is_file()]
+    here = [path.parent / s for s in shards if is_file(path.parent / s)]
+    missing = [s for s in shards if not is_file(path.parent / s)]
     opened.sources.append(
         Source(str(path), "index", f"{len(names)} tensors in {len(shards)} shards")
     )
@@ -131,7 +133,7 @@ def _read(path: Path) -> tuple[dict[str, Tensor], str]:
 def _folder(folder: Path, opened: Opened) -> None:
     """Read a folder's config and its checkpoint; of the same weights in two formats, the safe one."""
     try:
-        names = sorted(p.name for p in folder.iterdir() if p.is_file())
+        names = sorted(p.name for p in folder.iterdir() if is_file(p))
     except OSError as error:
         raise SourceError(f"{folder}: cannot be read ({error.strerror or error})") from error
     config = next((n for n in _CONFIGS if n in names), None)
@@ -175,4 +177,4 @@ _NO_MODEL = frozenset({"training_args.bin", "optimizer.pt", "scheduler.pt", "opt
 
 
 def _few(names: Sequence[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return printable(", ".join(names[:3])) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

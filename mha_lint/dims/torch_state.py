@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from mha_lint.dims.data import SourceError, Tensor
+from mha_lint.dims.files import require_file
+from mha_lint.model.printable import printable
 
 NESTED = (
     "state_dict", "model_state_dict", "model", "module", "net", "weights", "params", "model_state",
@@ -24,6 +26,7 @@ def read_state(path: Path) -> tuple[dict[str, Tensor], str]:
     Raises:
         SourceError: the file holds something else than tensors, or is none of torch's.
     """
+    require_file(path)
     loaded = _load(path)
     where: list[str] = []
     while isinstance(loaded, Mapping):
@@ -47,6 +50,7 @@ def _tensors(state: Mapping[object, object]) -> Iterator[tuple[str, Tensor]]:
     for name, value in state.items():
         if isinstance(name, str) and isinstance(value, torch.Tensor):
             dtype = str(value.dtype).removeprefix("torch.")
+            name = printable(name)
             yield name, Tensor(name, tuple(value.shape), dtype)
 
 

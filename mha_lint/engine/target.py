@@ -16,6 +16,7 @@ from mha_lint.engine.enclosing import judged_by_enclosing
 from mha_lint.engine.naming import named_by_user
 from mha_lint.engine.prove import prover
 from mha_lint.engine.sites import site_reports
+from mha_lint.engine.unchecked import not_checked
 from mha_lint.facts.bench import Bench
 from mha_lint.facts.reach import WHOLE, Reach
 from mha_lint.facts.subject import Measurement, measure
@@ -275,22 +276,6 @@ def no_attention(subject: Subject, spec: TargetSpec, settings: Settings) -> Targ
         reason="no attention was found in the recorded call",
         hint="name another class, or pass a call that reaches the attention with --call",
         notes=(*_how(subject), *subject.notes),
-    )
-
-
-def not_checked(failure: NotChecked, spec: TargetSpec | None) -> TargetReport:
-    """Return the report of a target that could not be judged."""
-    text = spec.text if spec is not None else failure.target
-    path = spec.path if spec is not None and spec.path is not None else text.partition("::")[0]
-    return TargetReport(
-        target=text,
-        path=path,
-        class_name=spec.qualname if spec is not None else None,
-        line=spec.line if spec is not None else None,
-        status=Status.FAILED,
-        reason=failure.reason,
-        hint=failure.hint or None,
-        detail=failure.detail,
     )
 
 

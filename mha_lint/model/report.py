@@ -153,6 +153,10 @@ class RunReport:
     crashes: tuple[Crash, ...] = ()
     notes: tuple[str, ...] = ()
     seconds: float = 0.0
+    interrupted: bool = False
+    """Whether the user stopped the run before its end."""
+    shard: tuple[int, int] | None = None
+    """(I, N): this is the I-th of N parts of a run."""
 
     def findings(self) -> list[Finding]:
         """Return the findings of all targets that are not suppressed, in order."""
@@ -162,8 +166,11 @@ class RunReport:
         """Return 0, 1 or 2 as the interface defines them.
 
         2: something was not checked (a failed target, a crash of ours, with `strict` also an
-        undecided rule), whatever else was found; 1: a finding at or above `fail_on`; else 0.
+        undecided rule), whatever else was found; 1: a finding at or above `fail_on`; else 0. 130:
+        the user stopped the run.
         """
+        if self.interrupted:
+            return 130
         failed = any(t.status is Status.FAILED for t in self.targets)
         undecided = any(t.undecided for t in self.targets)
         if failed or self.crashes or (strict and undecided):

@@ -48,3 +48,22 @@ class Settings:
     timeout: float = 60.0
     strict: bool = False
     verbose: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """How the targets of a run are run; none of it changes what is found.
+
+    ``jobs``: processes at a time (None: one for each usable core). ``memory``: bytes that one target
+    may take (None: half the machine's, at most 8 GiB). ``isolation``: whether each target has a
+    process of its own. ``cache``: whether reports on unchanged files are taken from, and kept in,
+    ``.mha_lint_cache``. ``shard``: (I, N), the I-th of N parts, from 1. ``executor``: the URL of an
+    engine that runs the targets.
+    """
+
+    jobs: int | None = None
+    memory: int | None = None
+    isolation: bool = True
+    cache: bool = True
+    shard: tuple[int, int] | None = None
+    executor: str | None = None

@@ -5,9 +5,8 @@ from __future__ import annotations
 from rich.text import Text
 
 from mha_lint.model.report import RunReport, Status
-from mha_lint.report.lines import clean, line, to_string
+from mha_lint.report.lines import STYLES, clean, line, to_string
 from mha_lint.report.summary import distinct, explained, remarks, summary
-from mha_lint.report.text import STYLES
 from mha_lint.report.view import View
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from rich.text import Text
 
 from mha_lint.model.documentation import RuleDoc
-from mha_lint.report.lines import line, paragraph, to_string
-from mha_lint.report.text import STYLES
+from mha_lint.report.lines import STYLES, line, paragraph, to_string
 from mha_lint.report.view import View
 
 NOT_CHECKED = "MHA001"

@@ -14,8 +14,10 @@ from collections.abc import Iterable
 from rich.console import Console
 from rich.text import Text
 
+from mha_lint.model.finding import Severity
 from mha_lint.report.view import View
 
+STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "bold yellow", Severity.NOTE: "bold cyan"}
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _ASCII = str.maketrans(
     {"│": "|", "…": "...", "✗": "x", "→": "->", "─": "-", "±": "+-", "√": "sqrt "}

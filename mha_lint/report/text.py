@@ -7,15 +7,13 @@ from collections.abc import Iterable, Iterator
 
 from rich.text import Text
 
-from mha_lint.model.finding import Finding, Severity
+from mha_lint.model.finding import Finding
 from mha_lint.model.report import RunReport, Status, TargetReport, in_words
 from mha_lint.report.frame import code_frame
 from mha_lint.report.header import target_header
-from mha_lint.report.lines import line, paragraph, to_string
+from mha_lint.report.lines import STYLES, line, paragraph, to_string
 from mha_lint.report.summary import explained, identity, remarks, summary, visible, worst
 from mha_lint.report.view import View
-
-STYLES = {Severity.ERROR: "bold red", Severity.WARNING: "bold yellow", Severity.NOTE: "bold cyan"}
 
 
 def render(report: RunReport, view: View) -> str:

@@ -16,12 +16,13 @@ from types import ModuleType
 
 from mha_lint.model.documentation import RuleDoc
 from mha_lint.model.rule import Rule
+from mha_lint.model.settings import UsageError
 from mha_lint.rulebook.documentation import parse_documentation
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 
 
-class PackError(Exception):
+class PackError(UsageError):
     """A rule pack that cannot be used; the message names the file and what is wrong."""
 
 

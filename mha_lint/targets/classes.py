@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -10,6 +11,8 @@ from mha_lint.targets.imports import Imports
 from mha_lint.targets.signals import Function
 
 ABSTRACT = frozenset({"abstractmethod", "abstractproperty", "overload"})
+LONGEST_LINE = 100
+"""Classes that one is taken to inherit from; no real line is nearly as long."""
 
 
 @dataclass(eq=False)
@@ -21,19 +24,30 @@ class ClassInfo:
     bases: list[ClassInfo] = field(default_factory=list)
     foreign: list[str] = field(default_factory=list)
 
-    @property
+    @functools.cached_property
     def methods(self) -> dict[str, Function]:
         """Return own and inherited methods by name."""
         found: dict[str, Function] = {}
-        for base in reversed(self.bases):
-            found.update(base.methods)
-        found.update({n.name: n for n in self.node.body if isinstance(n, Function)})
+        for info in reversed(self.lineage):
+            found.update({n.name: n for n in info.node.body if isinstance(n, Function)})
         return found
 
-    @property
+    @functools.cached_property
+    def lineage(self) -> list[ClassInfo]:
+        """Return the class and its bases, whose bases follow each, `LONGEST_LINE` of them at most."""
+        found: dict[int, ClassInfo] = {}
+        todo = [self]
+        while todo and len(found) < LONGEST_LINE:
+            info = todo.pop()
+            if id(info) not in found:
+                found[id(info)] = info
+                todo += reversed(info.bases)
+        return list(found.values())
+
+    @functools.cached_property
     def foreign_bases(self) -> list[str]:
         """Return the dotted names of all bases that other files define."""
-        return self.foreign + [name for base in self.bases for name in base.foreign_bases]
+        return [name for info in self.lineage for name in info.foreign]
 
     @property
     def is_abstract(self) -> bool:
@@ -62,9 +76,6 @@ def read_classes(tree: ast.Module, imports: Imports) -> dict[str, ClassInfo]:
                 info.bases.append(found[name])
             else:
                 info.foreign.append(imports.dotted(plain))
-    for info in found.values():
-        if _is_cyclic(info):
-            info.bases = []
     return found
 
 
@@ -91,29 +102,19 @@ def names_made(body: ast.AST) -> Iterator[str]:
 
 
 def _definitions(body: list[ast.stmt], prefix: str) -> Iterator[tuple[str, ast.ClassDef]]:
-    for statement in body:
+    todo = [(prefix, statement) for statement in reversed(body)]
+    while todo:
+        prefix, statement = todo.pop()
+        inner: list[ast.stmt] = []
         match statement:
             case ast.ClassDef(name=name):
                 yield prefix + name, statement
-                yield from _definitions(statement.body, f"{prefix}{name}.")
+                prefix, inner = f"{prefix}{name}.", statement.body
             case ast.If() | ast.With():
-                yield from _definitions(statement.body, prefix)
-                yield from _definitions(getattr(statement, "orelse", []), prefix)
+                inner = [*statement.body, *getattr(statement, "orelse", [])]
             case ast.Try():
-                yield from _definitions(statement.body + statement.orelse, prefix)
-
-
-def _is_cyclic(info: ClassInfo) -> bool:
-    seen: set[str] = set()
-    todo = list(info.bases)
-    while todo:
-        base = todo.pop()
-        if base is info:
-            return True
-        if base.name not in seen:
-            seen.add(base.name)
-            todo += base.bases
-    return False
+                inner = statement.body + statement.orelse
+        todo += [(prefix, one) for one in reversed(inner)]
 
 
 def _decorators(function: Function) -> set[str]:
@@ -132,6 +133,11 @@ def _is_empty(function: Function) -> bool:
     return all(
         isinstance(s, ast.Pass)
         or (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))
-        or (isinstance(s, ast.Raise) and "NotImplemented" in ast.dump(s))
+        or (isinstance(s, ast.Raise) and any(map(_says_not_implemented, ast.walk(s))))
         for s in function.body
     )
+
+
+def _says_not_implemented(node: ast.AST) -> bool:
+    said = (getattr(node, field, "") for field in ("id", "attr", "value"))
+    return any(isinstance(text, str) and "NotImplemented" in text for text in said)

@@ -7,16 +7,26 @@ import dataclasses
 import difflib
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+from mha_lint.model.printable import printable
 from mha_lint.model.report import NotChecked
 from mha_lint.model.target import TargetSpec
 from mha_lint.targets.imports import find_module
 from mha_lint.targets.notebooks.read import INSTALL, NoReaderError, OtherLanguageError
 from mha_lint.targets.notebooks.targets import named_in_notebook, notebook_targets
+from mha_lint.targets.paths import is_file, is_folder, why_no_file
+from mha_lint.targets.project import Project
 from mha_lint.targets.scan import scan_source
-from mha_lint.targets.source import NOTEBOOK, Source, SourceError, definition, read_source
+from mha_lint.targets.source import (
+    NOTEBOOK,
+    Source,
+    SourceError,
+    definition,
+    parse,
+    read_source,
+)
 from mha_lint.targets.words import words
 
 SOURCE_ENDINGS = (".py", ".pyw", NOTEBOOK)
@@ -39,14 +49,14 @@ def parse_target(text: str, *, cwd: str) -> TargetSpec | NotChecked:
     """
     place, separator, name = text.partition("::")
     if separator and not name:
-        return NotChecked(f"{text} names nothing after ::", "write path.py::Class", target=text)
+        return _not_checked(f"{text} names nothing after ::", "write path.py::Class", text)
     file = Path(cwd, place)
-    if file.is_dir():
+    if is_folder(file):
         if separator:
             reason = f"{place} is a folder, it has no {name}"
-            return NotChecked(reason, f"write {place.rstrip('/')}/FILE.py::{name}", target=text)
+            return _not_checked(reason, f"write {place.rstrip('/')}/FILE.py::{name}", text)
         return TargetSpec(text=text, path=place, stated=False)
-    if file.is_file():
+    if is_file(file):
         if file.suffix == MODEL_CONFIG and not separator:
             return TargetSpec(text=text, path=place)
         if file.suffix not in SOURCE_ENDINGS:
@@ -59,34 +69,40 @@ def parse_target(text: str, *, cwd: str) -> TargetSpec | NotChecked:
         )
     if not separator and (match := ONE_COLON.fullmatch(text)) is not None:
         hint = f"two colons: {match['file']}::{match['name']}"
-        return NotChecked(f"no such file: {place}", hint, target=text)
+        return _not_checked(why_no_file(file, place), hint, text)
     if not separator and (match := MODULE_TARGET.fullmatch(text)) is not None:
         return _module(text, match["module"], match["name"], cwd)
     if not separator and DOTTED.fullmatch(text) and not text.endswith((".py", ".ipynb", ".json")):
         found = find_module(text, 0, Path(cwd).absolute() / "_")
         if found is not None:
             return TargetSpec(text=text, path=_relative(found, cwd), stated=False)
-    return NotChecked(f"no such file: {place}", _similar_file(file), target=text)
+    return _not_checked(why_no_file(file, place), _similar_file(file), text)
+
+
+def _not_checked(reason: str, hint: str, target: str) -> NotChecked:
+    """Return why a target is not checked; what the user or a file wrote stays in its line."""
+    return NotChecked(printable(reason), printable(hint), target=target)
 
 
 def _not_python(text: str, place: str) -> NotChecked:
     """Return why a file that the user names is not read, rather than finding nothing in it."""
     hint = "name a file that ends in .py or .ipynb, a model's config.json, or a folder"
-    return NotChecked(f"{place} is not a Python file", hint, target=text)
+    return _not_checked(f"{place} is not a Python file", hint, text)
 
 
 def expand(specs: Iterable[TargetSpec], *, cwd: str) -> list[TargetSpec | NotChecked]:
     """Return one spec per class or function to check, in the order of files and lines.
 
     A folder yields the candidates of all Python files and notebooks below it, a file its own; one
-    without any yields nothing. A named class or function is looked up by reading, so that a wrong
-    name is told without importing anything.
+    without any yields nothing. Files of a folder in which no word of attention stands are not parsed
+    (see `Project.may_hold`), and so their syntax errors are not told. A named class or function is
+    looked up by reading, so that a wrong name is told without importing anything.
     """
     found: list[TargetSpec | NotChecked] = []
     for spec in specs:
         if spec.path is None:
             found.append(spec)
-        elif Path(cwd, spec.path).is_dir():
+        elif is_folder(Path(cwd, spec.path)):
             found += _folder(spec, cwd)
         elif Path(spec.path).suffix == MODEL_CONFIG:
             found.append(spec)
@@ -101,19 +117,22 @@ def expand(specs: Iterable[TargetSpec], *, cwd: str) -> list[TargetSpec | NotChe
     return found
 
 
-def python_files(folder: str | Path) -> Iterator[Path]:
+def python_files(
+    folder: str | Path, closed: Callable[[OSError], object] | None = None
+) -> Iterator[Path]:
     """Yield the Python files and notebooks below `folder`, sorted.
 
-    Hidden folders, environments and builds are skipped.
+    Hidden folders, environments and builds are skipped; `closed` is told of each folder that
+    cannot be read.
     """
-    for here, folders, files in os.walk(folder):
+    for here, folders, files in os.walk(folder, onerror=closed):
         folders[:] = sorted(
             name
             for name in folders
             if not name.startswith(".")
             and name not in SKIPPED_FOLDERS
             and not name.endswith(".egg-info")
-            and not Path(here, name, "pyvenv.cfg").exists()
+            and not is_file(Path(here, name, "pyvenv.cfg"))
         )
         for name in sorted(files):
             if name.endswith((".py", NOTEBOOK)) and not name.startswith("."):
@@ -123,10 +142,10 @@ def python_files(folder: str | Path) -> Iterator[Path]:
 def bound_names(source: Source) -> set[str] | None:
     """Return every name bound at top level and ``Class.Nested``; None: a star import hides some."""
     names: set[str] = set()
-    todo: list[tuple[str, ast.stmt]] = [("", statement) for statement in source.tree.body]
+    todo: list[tuple[str, ast.AST]] = [("", source.tree)]
     while todo:
-        prefix, statement = todo.pop()
-        match statement:
+        prefix, node = todo.pop()
+        match node:
             case ast.ClassDef(name=name, body=body):
                 names.add(prefix + name)
                 todo += [(f"{prefix}{name}.", inner) for inner in body]
@@ -136,16 +155,10 @@ def bound_names(source: Source) -> set[str] | None:
                 if any(alias.name == "*" for alias in aliases):
                     return None
                 names |= {prefix + (a.asname or a.name.partition(".")[0]) for a in aliases}
+            case ast.Name(id=name, ctx=ast.Store()):
+                names.add(prefix + name)
             case _:
-                names |= {
-                    prefix + node.id
-                    for node in ast.walk(statement)
-                    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-                }
-                for field in ("body", "orelse", "finalbody"):
-                    todo += [(prefix, inner) for inner in getattr(statement, field, [])]
-                for handler in getattr(statement, "handlers", []):
-                    todo += [(prefix, inner) for inner in handler.body]
+                todo += [(prefix, inner) for inner in ast.iter_child_nodes(node)]
     return names
 
 
@@ -163,16 +176,24 @@ def _relative(path: Path, cwd: str) -> str:
 def _folder(spec: TargetSpec, cwd: str) -> list[TargetSpec | NotChecked]:
     assert spec.path is not None
     found: list[TargetSpec | NotChecked] = []
-    files = list(python_files(Path(cwd, spec.path)))
-    if not files:
+    closed: list[OSError] = []
+    files = list(python_files(Path(cwd, spec.path), closed.append))
+    for error in closed:
+        inside = os.path.relpath(error.filename, cwd) if error.filename else spec.path
+        reason = f"the folder {inside} cannot be read: {error.strerror}"
+        found.append(_not_checked(reason, "", str(inside)))
+    if not files and not closed:
         hint = "hidden folders, virtual environments and build folders are skipped"
-        return [NotChecked(f"no Python files below {spec.path}", hint, target=spec.text)]
+        return [_not_checked(f"no Python files below {spec.path}", hint, spec.text)]
     unread: list[str] = []
+    project = Project()
     for file in files:
+        if not project.may_hold(str(file)):
+            continue
         inside = str(Path(spec.path) / file.relative_to(Path(cwd, spec.path)))
         own = dataclasses.replace(spec, text=inside, path=inside)
         try:
-            found += _candidates_of(own, _read(own, cwd))
+            found += _candidates_of(own, _read(own, cwd), project)
         except SourceError as error:
             if isinstance(error.__cause__, NoReaderError):
                 unread += [inside] if may_hold_attention(file) else []
@@ -181,7 +202,7 @@ def _folder(spec: TargetSpec, cwd: str) -> list[TargetSpec | NotChecked]:
     if unread:
         rest = f" and {len(unread) - 1} more" if len(unread) > 1 else ""
         reason = f"{unread[0]}{rest} may hold attention, and nbformat is not installed"
-        found.append(NotChecked(reason, INSTALL, target=unread[0]))
+        found.append(_not_checked(reason, INSTALL, unread[0]))
     return found
 
 
@@ -201,9 +222,11 @@ def _candidates(spec: TargetSpec, cwd: str) -> list[TargetSpec | NotChecked]:
         return [NotChecked(error.reason, error.hint, target=spec.text)]
 
 
-def _candidates_of(spec: TargetSpec, source: Source) -> list[TargetSpec | NotChecked]:
+def _candidates_of(
+    spec: TargetSpec, source: Source, project: Project | None = None
+) -> list[TargetSpec | NotChecked]:
     if source.notebook is not None:
-        return notebook_targets(spec, source, source.notebook)
+        return notebook_targets(spec, source, source.notebook, project)
     return [
         dataclasses.replace(
             spec,
@@ -212,7 +235,7 @@ def _candidates_of(spec: TargetSpec, source: Source) -> list[TargetSpec | NotChe
             stated=False,
             line=candidate.line,
         )
-        for candidate in scan_source(source)
+        for candidate in scan_source(source, project=project)
     ]
 
 
@@ -229,18 +252,18 @@ def _named(spec: TargetSpec, cwd: str) -> TargetSpec | NotChecked:
     method = _method(source, spec.qualname)
     if method is not None:
         owner, name = method
-        return NotChecked(
+        return _not_checked(
             f"{owner}.{name} is a method, and a target is a class or a function",
             f"name the class: {spec.path}::{owner}",
-            target=spec.text,
+            spec.text,
         )
     names = bound_names(source)
     if names is None or spec.qualname in names or spec.qualname.partition(".")[0] in names:
         return dataclasses.replace(spec, line=_line(source, spec.qualname))
-    return NotChecked(
+    return _not_checked(
         f"{spec.path} has no class or function {spec.qualname}",
         _similar_name(source, spec.qualname, names),
-        target=spec.text,
+        spec.text,
     )
 
 
@@ -267,7 +290,8 @@ def _read(spec: TargetSpec, cwd: str) -> Source:
     try:
         return read_source(full)
     except SourceError as error:
-        told = SourceError(error.reason.replace(full, spec.path), error.hint)
+        reason = error.reason.replace(printable(full), printable(spec.path))
+        told = SourceError(reason, error.hint)
         raise told from error.__cause__
 
 
@@ -289,12 +313,14 @@ def _similar_name(source: Source, wanted: str, names: set[str]) -> str:
 
 
 def _similar_file(file: Path) -> str:
-    if not file.parent.is_dir():
+    try:
+        beside = sorted(file.parent.iterdir())
+    except (OSError, ValueError):
         return ""
     stems = {
         p.stem if p.suffix == file.suffix else p.name: p.name
-        for p in sorted(file.parent.iterdir())
-        if p.suffix in (".py", NOTEBOOK) or (p.is_dir() and not file.suffix)
+        for p in beside
+        if p.suffix in (".py", NOTEBOOK) or (not file.suffix and is_folder(p))
     }
     close = difflib.get_close_matches(file.stem, stems, n=2, cutoff=0.6)
     return f"did you mean {' or '.join(stems[name] for name in close)}?" if close else ""
@@ -303,12 +329,18 @@ def _similar_file(file: Path) -> str:
 def _made_by(build: str) -> str | None:
     """Return the class that a --build expression calls first, if it can be told."""
     try:
-        node: ast.AST = ast.parse(build, mode="eval").body
-    except SyntaxError:
+        statements = parse(build.strip(), "--build").body
+    except SourceError:
         return None
+    if len(statements) != 1 or not isinstance(statements[0], ast.Expr):
+        return None
+    node: ast.AST = statements[0].value
     while isinstance(node, ast.Call):
         inner = node.func
         if isinstance(inner, ast.Attribute) and isinstance(inner.value, ast.Call):
             inner = inner.value
         node = inner
-    return ast.unparse(node) if isinstance(node, ast.Name | ast.Attribute) else None
+    try:
+        return ast.unparse(node) if isinstance(node, ast.Name | ast.Attribute) else None
+    except RecursionError:  # names joined by thousands of dots
+        return None

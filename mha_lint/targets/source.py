@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import ast
 import functools
+import stat
 import tokenize
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
+from mha_lint.model.printable import printable
 from mha_lint.targets.notebooks.ipython import plain_script
 from mha_lint.targets.notebooks.read import Notebook, NotebookError, read_notebook
 
 NOTEBOOK = ".ipynb"
+LARGEST = 32 << 20
+"""Bytes: a tree takes some hundred times as much memory as its text."""
 
 
 class SourceError(Exception):
@@ -21,7 +25,7 @@ class SourceError(Exception):
     def __init__(self, reason: str, hint: str = "") -> None:
         """Say why, and what to do."""
         super().__init__(reason)
-        self.reason = reason
+        self.reason = printable(reason)
         self.hint = hint
 
 
@@ -49,23 +53,14 @@ def read_source(path: str) -> Source:
     Raises:
         SourceError: missing, a folder, unreadable, not in its encoding, or a syntax error.
     """
-    file = Path(path)
-    if file.is_dir():
-        raise SourceError(f"{path} is a folder, not a file")
     try:
-        if file.suffix == NOTEBOOK:
+        _require_file(path)
+        if Path(path).suffix == NOTEBOOK:
             book = read_notebook(path)
             return Source(path, book.text, parse(book.text, path), book)
-        with file.open("rb") as handle:
-            encoding, _ = tokenize.detect_encoding(handle.readline)
-        text = file.read_bytes().decode(encoding)
+        text = _decoded(path)
     except FileNotFoundError:
         raise SourceError(f"no such file: {path}") from None
-    except (UnicodeDecodeError, SyntaxError) as error:
-        reason = f"{path} is not UTF-8 text"
-        if isinstance(error, UnicodeDecodeError):
-            reason += f" (byte {error.start})"
-        raise SourceError(reason, "save it as UTF-8, or state its coding in line 1") from None
     except NotebookError as error:
         raise SourceError(error.reason, error.hint) from error
     except OSError as error:
@@ -75,6 +70,54 @@ def read_source(path: str) -> Source:
     except SourceError:
         text = plain_script(text)
         return Source(path, text, parse(text, path))
+
+
+def _require_file(path: str) -> None:
+    """Refuse what is no file of a reasonable size: reading a pipe or a device may never end.
+
+    Raises:
+        SourceError: says what it is.
+        OSError: it cannot be looked at.
+    """
+    try:
+        found = Path(path).stat()
+    except ValueError:  # a null byte
+        raise FileNotFoundError from None
+    if stat.S_ISDIR(found.st_mode):
+        raise SourceError(f"{path} is a folder, not a file")
+    if not stat.S_ISREG(found.st_mode):
+        raise SourceError(f"{path} is no regular file, but a pipe, socket or device")
+    largest = LARGEST * (8 if path.endswith(NOTEBOOK) else 1)  # of a notebook most is pictures
+    if found.st_size > largest:
+        size = f"{found.st_size >> 20} MiB large, more than the {largest >> 20} MiB that are read"
+        raise SourceError(f"{path} is {size}", "move what is to be checked into a file of its own")
+
+
+def _decoded(path: str) -> str:
+    """Return the text of a Python file.
+
+    Raises:
+        SourceError: it is no text in its encoding, or states none that there is.
+        OSError: it cannot be opened.
+    """
+    stated = "utf-8"
+    try:
+        with Path(path).open("rb") as handle:
+            stated, _ = tokenize.detect_encoding(handle.readline)
+            handle.seek(0)
+            return handle.read().decode(stated)
+    except UnicodeDecodeError as error:
+        name = "UTF-8" if stated in ("utf-8", "utf-8-sig") else stated
+        reason = f"{path} is not {name} text (byte {error.start})"
+    except SyntaxError as error:  # of detect_encoding
+        reason = f"{path} states a coding that cannot be used ({str(error.msg)[:80]})"
+        if "invalid" in str(error.msg):
+            reason = f"{path} is not UTF-8 text (line 1 or 2)"
+    except OSError:
+        raise
+    except Exception as error:  # a codec that is none of texts, or that fails in its own way
+        reason = f"{path} cannot be read in its coding {stated} ({type(error).__name__})"
+    raise SourceError(reason, "save it as UTF-8, or state its coding in line 1")
 
 
 def definition(
@@ -119,5 +162,9 @@ def parse(text: str, path: str) -> ast.Module:
     except SyntaxError as error:
         where = f"{path}:{error.lineno}" if error.lineno else path
         raise SourceError(f"syntax error at {where}: {error.msg}") from None
-    except (ValueError, RecursionError, MemoryError) as error:
+    except (RecursionError, MemoryError):  # what Python's own parser raises
+        raise SourceError(
+            f"{path} cannot be parsed: it is nested too deeply, or too long"
+        ) from None
+    except ValueError as error:
         raise SourceError(f"{path} cannot be parsed: {error}") from None

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from mha_lint.cli import check, inspect
+from mha_lint.cli import check, engine_access, inspect
 from mha_lint.cli.main import run
 from mha_lint.cli.progress import Report
 from mha_lint.model.finding import Finding, Severity
 from mha_lint.model.report import NotChecked, RunReport, Status, TargetReport
-from mha_lint.model.settings import Settings
+from mha_lint.model.settings import Running, Settings
 from mha_lint.model.source import Span
 from mha_lint.model.target import TargetSpec
 
@@ -111,6 +113,12 @@ def mha_lint(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> CommandLine:
-    monkeypatch.setattr(check, "load_engine", lambda: engine)
-    monkeypatch.setattr(inspect, "load_engine", lambda: engine)
+    isolated = engine_access.engine_for
+
+    def engine_for(running: Running) -> contextlib.AbstractContextManager[Any]:
+        return contextlib.nullcontext(engine) if running.isolation else isolated(running)
+
+    for command in (check, inspect):
+        monkeypatch.setattr(command, "engine_for", engine_for)
+    monkeypatch.setattr(engine_access, "load_engine", lambda: engine)
     return CommandLine(engine, capfd)

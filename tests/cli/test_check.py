@@ -117,7 +117,7 @@ def test_unwritable_report_file_is_told_before_the_work(
 
 def test_what_user_code_prints_is_not_in_the_report(mha_lint: CommandLine) -> None:
     mha_lint.engine.prints = ["printed"]
-    outcome = mha_lint("check", "a.py", "--format", "json")
+    outcome = mha_lint("check", "a.py", "--format", "json", "--no-isolation")
     json.loads(outcome.out)
     assert "printed" in outcome.err
 

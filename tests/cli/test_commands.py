@@ -129,11 +129,11 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
 
 def test_what_a_child_process_prints_is_not_in_the_report() -> None:
     code = (
-        "import os, types; from mha_lint.cli import check; from mha_lint.cli.main import main;"
+        "import os, types; from mha_lint.cli import engine_access; from mha_lint.cli.main import main;"
         "from mha_lint.model.report import RunReport;"
         "noisy = lambda *_: os.system('echo raw') or RunReport('0', None);"
-        "check.load_engine = lambda: types.SimpleNamespace(check=noisy);"
-        "import sys; sys.argv[1:] = ['check', '--format', 'json']; main()"
+        "engine_access.load_engine = lambda: types.SimpleNamespace(check=noisy);"
+        "import sys; sys.argv[1:] = ['check', '--format', 'json', '--no-isolation']; main()"
     )
     done = process("-c", code)
     assert json.loads(done.stdout)["summary"]["targets"] == 0

@@ -185,7 +185,16 @@ def test_an_ascii_terminal_gets_ascii(mha_lint: Program) -> None:
     assert "softmax over queries x" in done.stdout
 
 
-def test_ctrl_c_while_user_code_runs_is_130(mha_lint: Program, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("isolation", "out", "err"),
+    [
+        ([], "interrupted: 0 of 1 targets were checked", ""),
+        (["--no-isolation"], "", "interrupted\n"),
+    ],
+)
+def test_ctrl_c_while_user_code_runs_is_130(
+    mha_lint: Program, tmp_path: Path, isolation: list[str], out: str, err: str
+) -> None:
     slow = """super().__init__()
         while True:
             try:
@@ -199,22 +208,24 @@ def test_ctrl_c_while_user_code_runs_is_130(mha_lint: Program, tmp_path: Path) -
     # A shell's background job, as which a test may run, inherits that Ctrl-C is ignored.
     code = (
         "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler);"
-        "sys.argv[1:] = ['check', 'slow.py']; from mha_lint.cli.main import main; main()"
+        f"sys.argv[1:] = ['check', 'slow.py', *{isolation}];"
+        "from mha_lint.cli.main import main; main()"
     )
     command = [sys.executable, "-c", code]
     pipe = subprocess.PIPE
     with subprocess.Popen(
-        command, cwd=tmp_path, env=environment(), stderr=pipe, text=True
+        command, cwd=tmp_path, env=environment(), stdout=pipe, stderr=pipe, text=True
     ) as process:
         try:
             deadline = time.monotonic() + 30
             while not (tmp_path / "begun").exists() and time.monotonic() < deadline:
                 time.sleep(0.05)
             process.send_signal(signal.SIGINT)
-            _, err = process.communicate(timeout=15)
+            said = process.communicate(timeout=15)
         finally:
             process.kill()
-    assert (process.returncode, err) == (130, "interrupted\n")
+    assert (process.returncode, said[1]) == (130, err)
+    assert out in said[0]
 
 
 def test_user_code_cannot_end_the_run(mha_lint: Program, tmp_path: Path) -> None:

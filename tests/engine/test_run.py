@@ -16,8 +16,9 @@ import numpy as np
 import pytest
 import torch
 
-from mha_lint.engine import check, inspect, run
+from mha_lint.engine import check, inspect, joined
 from mha_lint.engine import dispatch as target_stage
+from mha_lint.engine import one as one_target
 from mha_lint.model.finding import Finding, Severity
 from mha_lint.model.report import NotChecked, RunReport, Status, TargetReport
 from mha_lint.model.settings import Settings
@@ -102,7 +103,7 @@ def test_a_failure_of_ours_is_a_crash_and_hides_nothing(
             raise KeyError("ours")
         return judge(spec, *rest)
 
-    monkeypatch.setattr(run, "judge_target", broken)
+    monkeypatch.setattr(one_target, "judge_target", broken)
     report = check([spec_of(f, folder) for f in ("a.py", "b.py")], Settings(cwd=str(folder)))
     one, two = report.targets
     assert one.status is Status.FAILED
@@ -312,7 +313,7 @@ def test_the_nearest_class_above_keeps_it() -> None:
         target("Inner", 25, one),
         target("First", 10, one, two),
     ]
-    outer, inner, first = run.without_repeats(targets)
+    outer, inner, first = joined.without_repeats(targets)
     assert outer.findings == (elsewhere,)
     assert inner.findings == (one,)
     assert first.findings == (two,)
@@ -321,7 +322,7 @@ def test_the_nearest_class_above_keeps_it() -> None:
 def test_other_codes_on_one_line_all_stay() -> None:
     at = Span("a.py", 30, 5)
     found = [Finding(c, "r", Severity.ERROR, "m", at) for c in ("MHA201", "MHA204")]
-    (one,) = run.without_repeats([target("A", 1, *found)])
+    (one,) = joined.without_repeats([target("A", 1, *found)])
     assert one.findings == tuple(found)
 
 

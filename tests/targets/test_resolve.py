@@ -138,13 +138,25 @@ def test_folders_skip_what_is_not_the_users(write: Write, tmp_path: Path) -> Non
 
 def test_one_broken_file_in_a_folder_does_not_hide_the_others(write: Write, tmp_path: Path) -> None:
     write(SDPA, "a/good.py")
-    write("def (:\n", "a/bad.py", head=False)
+    write("def (: q @ k\n", "a/bad.py", head=False)
     parsed = parse_target("a", cwd=str(tmp_path))
     assert isinstance(parsed, TargetSpec)
     outcomes = expand([parsed], cwd=str(tmp_path))
     assert isinstance(outcomes[0], NotChecked)
     assert outcomes[0].target == "a/bad.py"
     assert [type(o).__name__ for o in outcomes] == ["NotChecked", "TargetSpec", "TargetSpec"]
+
+
+def test_a_broken_file_that_can_hold_no_attention_is_not_told(write: Write, tmp_path: Path) -> None:
+    write("def (:\n", "a/bad.py", head=False)
+    folder = parse_target("a", cwd=str(tmp_path))
+    assert isinstance(folder, TargetSpec)
+    assert expand([folder], cwd=str(tmp_path)) == []
+    named = parse_target("a/bad.py", cwd=str(tmp_path))
+    assert isinstance(named, TargetSpec)
+    (outcome,) = expand([named], cwd=str(tmp_path))
+    assert isinstance(outcome, NotChecked)
+    assert outcome.reason.startswith("syntax error at a/bad.py:1")
 
 
 def test_modules_below_the_working_directory_become_files(write: Write, tmp_path: Path) -> None:

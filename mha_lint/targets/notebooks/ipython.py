@@ -23,7 +23,7 @@ _TIMED = r"(?:time|timeit|prun|memit)"
 _OPTIONS = r"(?:(?:-[nrpl][ \t]*\d+|-[A-Za-z]+)[ \t]+)*"
 _CELL_MAGIC = re.compile(r"%%\s*(?P<name>[\w!]+)")
 _LINE = re.compile(r"(?P<indent>[ \t]*)(?:[%!?]|[,;/](?=\w)).*")
-_TIMED_LINE = re.compile(rf"(?P<indent>[ \t]*)%{_TIMED}\b[ \t]*{_OPTIONS}(?P<body>.*\S)")
+_TIMED_LINE = re.compile(rf"(?P<indent>[ \t]*)%{_TIMED}\b[ \t]*+{_OPTIONS}(?P<body>\S.*+)")
 _HELP = re.compile(r"(?P<indent>[ \t]*)%{0,2}[A-Za-z_][\w.*\[\]'\"]*\?{1,2}[ \t]*(#.*)?")
 _TARGET = r"(?P<target>[ \t]*[A-Za-z_][\w.,\[\]'\" \t*()]*?=)"
 _SHELL_VALUE = re.compile(rf"{_TARGET}[ \t]*!.*")
@@ -31,7 +31,7 @@ _MAGIC_VALUE = re.compile(
     rf"{_TARGET}(?P<space>[ \t]*)(?P<magic>%(?P<name>\w+)[ \t]*{_OPTIONS})(?P<body>.*)"
 )
 _QUOTES = re.compile(r"'''|\"\"\"|'|\"")
-_EXPORTED = re.compile(r"^\s*#\s*(%%|\+|-|In\s?\[)|get_ipython\(|jupytext", re.MULTILINE)
+_EXPORTED = re.compile(r"\n[ \t]*(?:[%!]+[ \t]*\w|#[ \t]*(?:%%|\+|-|In\s?\[))")
 
 
 def plain_python(text: str) -> str:
@@ -77,12 +77,16 @@ def plain_script(text: str) -> str:
 
     Anything else, and what parses, is returned as it is.
     """
-    if parses(text):
-        return text
-    has_lines = re.search(r"^[ \t]*[%!]+[ \t]*\w", text, re.MULTILINE)
-    if not has_lines and not _EXPORTED.search(text):
+    if parses(text) or not may_be_exported(text):
         return text
     return plain_python(text.replace("\r\n", "\n"))
+
+
+def may_be_exported(text: str) -> bool:
+    """Tell whether `text` may come from a notebook: it has magics, or a mark of an exporter."""
+    if "get_ipython(" in text or "jupytext" in text:
+        return True
+    return _EXPORTED.search("\n" + text) is not None
 
 
 def parses(text: str) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import bisect
 import importlib
+import json
 import linecache
 import re
 import textwrap
@@ -21,7 +22,7 @@ from mha_lint.targets.notebooks.ipython import parses, plain_cell, syntax_error
 
 PYTHON = frozenset({"", "python", "python3", "ipython", "ipython3", "sage", "sagemath"})
 INSTALL = "pip install 'mha-lint[notebook]' (it reads notebooks with nbformat)"
-_WRITES = re.compile(r"\s*%%(?:writefile|file)\b.*?(?P<file>[^\s'\"]+\.py)\b.*")
+_WRITES = re.compile(r"\s*%%(?:writefile|file)\b.*?(?<![^\s'\"])(?P<file>[^\s'\"]++(?<=\.py))")
 _DEFINES = re.compile(r"^([ \t]*)(?:class|def|async[ \t]+def)[ \t]+(\w+)", re.MULTILINE)
 
 
@@ -111,6 +112,33 @@ def read_notebook(path: str) -> Notebook:
 @lru_cache(maxsize=32)
 def _read(path: str, _changed: int, _size: int) -> Notebook:
     return joined(path, _code_cells(path))
+
+
+def cell_texts(data: bytes) -> list[str] | None:
+    """Return the text of every cell in the bytes of a notebook, and perhaps more, without nbformat.
+
+    None where that cannot be told, so that reading it must tell why.
+    """
+    found: list[str] = []
+
+    def collected(entry: dict[str, Any]) -> dict[str, Any]:
+        for key in ("source", "input"):  # input: before version 4 of the format
+            text = entry.get(key)
+            if isinstance(text, list) and all(isinstance(line, str) for line in text):
+                found.append("".join(text))
+            elif isinstance(text, str):
+                found.append(text)
+        return entry
+
+    try:
+        book = json.loads(data.decode("utf-8-sig"), object_hook=collected)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(book, dict) or not isinstance(book.get("nbformat"), int):
+        return None
+    cells = book.get("cells", book.get("worksheets"))
+    readable = isinstance(cells, list) and all(isinstance(cell, dict) for cell in cells)
+    return found if readable else None
 
 
 def joined(path: str, sources: list[tuple[int, str]]) -> Notebook:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 import re
 
+from mha_lint.model.printable import printable
 from mha_lint.model.report import NotChecked
 from mha_lint.model.target import TargetSpec
 from mha_lint.targets.notebooks.read import Notebook
 from mha_lint.targets.notebooks.versions import overridden, until, versions
+from mha_lint.targets.project import Project
 from mha_lint.targets.scan import Candidate, scan_source
 from mha_lint.targets.source import Source
 
@@ -16,7 +18,7 @@ _VERSION = re.compile(r"(?P<name>[A-Za-z_][\w.]*)@(?P<cell>\d+)")
 
 
 def notebook_targets(
-    spec: TargetSpec, source: Source, book: Notebook
+    spec: TargetSpec, source: Source, book: Notebook, project: Project | None = None
 ) -> list[TargetSpec | NotChecked]:
     """Return a spec for everything in `source` that can hold attention, and for broken cells.
 
@@ -24,7 +26,8 @@ def notebook_targets(
     error is told as not checked if it defines anything.
     """
     found: list[tuple[int, TargetSpec | NotChecked]] = [
-        (one.line, _spec(spec, one.qualname, one.line)) for one in scan_source(source)
+        (one.line, _spec(spec, one.qualname, one.line))
+        for one in scan_source(source, project=project)
     ]
     found += [
         (one.line, _spec(spec, one.qualname, one.line, f"@{cell}"))
@@ -59,13 +62,14 @@ def named_in_notebook(
         if broken is None or versions(source.tree, book, name):
             return None
         return NotChecked(str(broken), target=spec.text)
-    name, cell = match["name"], int(match["cell"])
+    name, cell = match["name"], int(match["cell"][-9:])
     known = versions(source.tree, book, name)
     if cell in known:
         return dataclasses.replace(spec, qualname=name, line=known[cell].lineno)
     places = ", ".join(map(str, sorted(known)))
     hint = f"it is defined in cell{'' if len(known) == 1 else 's'} {places}" if known else ""
-    return NotChecked(f"cell {cell} of {spec.path} defines no {name}", hint, target=spec.text)
+    reason = f"cell {match['cell']} of {spec.path} defines no {name}"
+    return NotChecked(printable(reason), hint, target=spec.text)
 
 
 def _spec(spec: TargetSpec, qualname: str, line: int, version: str = "") -> TargetSpec:

@@ -1,0 +1,62 @@
+"""One target, whatever it does: judged, or a report that says why not."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeAlias
+
+from mha_lint.engine.dispatch import judge_target
+from mha_lint.engine.restore import restored
+from mha_lint.engine.target import Judged
+from mha_lint.engine.unchecked import not_checked
+from mha_lint.model.finding import Crash
+from mha_lint.model.report import NotChecked, TargetReport
+from mha_lint.model.settings import Settings
+from mha_lint.model.target import TargetSpec
+from mha_lint.rulebook.pack import LoadedRule
+from mha_lint.targets.timelimit import TimeLimitError, time_limit
+
+Work: TypeAlias = Callable[[list[LoadedRule]], Judged]
+"""Judges one target by the chosen rules."""
+
+
+def work_of(spec: TargetSpec | NotChecked, settings: Settings) -> Work | None:
+    """Return what judges `spec`; None for what is known not to be checked."""
+    return None if isinstance(spec, NotChecked) else partial(judge_target, spec, settings)
+
+
+def judge_one(
+    one: TargetSpec | NotChecked, work: Work | None, settings: Settings, rules: Sequence[LoadedRule]
+) -> tuple[TargetReport, list[Crash]]:
+    """Judge one target by its own work, within the time limit; nothing is raised through.
+
+    What it did to the process is undone. Return its report and what broke on our side.
+    """
+    start = time.perf_counter()
+    if isinstance(one, NotChecked) or work is None:
+        assert isinstance(one, NotChecked)
+        return not_checked(one, None), []
+    try:
+        with restored(), time_limit(settings.timeout):
+            judged = work(list(rules))
+        report, crashes = judged.report, judged.crashes
+    except TimeLimitError:
+        report, crashes = not_checked(out_of_time(settings), one), []
+    except Exception as error:  # a bug of ours: it must neither hide the other targets nor pass
+        text = "".join(traceback.format_exception(error))
+        reason = f"mha-lint itself failed on this target: {type(error).__name__}: {error}"
+        report = not_checked(NotChecked(reason, "please report this", text), one)
+        crashes = [Crash("engine", one.text, f"{type(error).__name__}: {error}", text)]
+    return dataclasses.replace(report, seconds=time.perf_counter() - start), crashes
+
+
+def out_of_time(settings: Settings) -> NotChecked:
+    """Return why a target was given up when its time was over."""
+    return NotChecked(
+        f"it was not judged within {settings.timeout:g} s",
+        "give it more time with --timeout, or a smaller --build and --call",
+    )
