@@ -30,7 +30,7 @@ from mha_lint.capture.leaves import collect, holds_tensor, leaves, version, with
 from mha_lint.capture.stand_ins import KeywordDropout
 
 _FROM_DATA = frozenset(("tensor", "as_tensor", "asarray", "new_tensor"))
-_CONTAINERS = (tuple, list, dict)
+CONTAINERS = frozenset((tuple, list, dict))
 _NATIVE = (BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType, MethodWrapperType)
 """The types of torch's own functions, methods and getters."""
 _PYTHON_DATA = (bool, int, float, complex, list, tuple, torch.Tensor)
@@ -309,7 +309,7 @@ def kept(value: Any) -> Any:
     kind = type(value)
     if kind is tuple:
         for v in value:
-            if type(v) in _CONTAINERS:
+            if type(v) in CONTAINERS:
                 return tuple([kept(v) for v in value])
         return value
     if kind is list:

@@ -21,6 +21,7 @@ from mha_lint.capture.recording import Recording
 from mha_lint.capture.regions import visible
 from mha_lint.capture.state import SEED, recordable, seeded, without_collection
 from mha_lint.capture.walk import tensors_in
+from mha_lint.model.speakable import speakable
 
 _ATTEMPTS = 4
 
@@ -76,11 +77,13 @@ def _second_try(
         with recordable(), kept_as_it_was(subject.subject):
             seeded(SEED)
             subject.subject(*subject.args, **subject.kwargs)
-    except (Exception, SystemExit) as own:
+    except (Exception, SystemExit) as raised:
+        own = speakable(raised)
         raise CaptureError(f"the call failed: {type(own).__name__}: {own}", own) from own
     try:
         return _settled(start, names, aten=True)
     except (Exception, SystemExit):
+        error = speakable(error)
         reason = f"the call runs, but could not be recorded: {type(error).__name__}: {error}"
         raise CaptureError(reason, error) from error
 

@@ -134,6 +134,7 @@ def _compared(
 def _difference(one: torch.Tensor, two: torch.Tensor) -> float:
     if one.numel() == 0:
         return 0.0
+    one, two = (t if t.layout is torch.strided else t.to_dense() for t in (one, two))
     if one.is_complex():
         one, two = torch.view_as_real(one), torch.view_as_real(two)
     a, b = one.double(), two.double()

@@ -8,7 +8,6 @@ afterwards, once for each distinct position.
 from __future__ import annotations
 
 import inspect
-import linecache
 import os
 import sysconfig
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ from types import CodeType, FrameType
 
 import torch
 
+from mha_lint.model.lines import line_of
 from mha_lint.model.source import Frame, Span
 
 Position = tuple[CodeType, int]
@@ -221,7 +221,7 @@ def _characters(path: str, line: int, offset: int | None) -> int:
     """Turn the UTF-8 byte `offset` that Python keeps into characters."""
     if not offset:
         return 0
-    text = linecache.getline(path, line)
+    text = line_of(path, line)
     if not text or text.isascii():
         return offset
     return len(text.encode()[:offset].decode(errors="replace"))

@@ -17,9 +17,12 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mha_lint.capture import flex, products, sdpa
-from mha_lint.capture.calls import PLAIN_RESULTS, CallRecorder, kept
+from mha_lint.capture.calls import CONTAINERS, PLAIN_RESULTS, CallRecorder, kept
 from mha_lint.capture.names import raw_name
 
+_getframe = sys._getframe
+_is_autocast = torch._C._is_any_autocast_enabled
+_transforms = peek_interpreter_stack
 _SDPA: Any = torch.nn.functional.scaled_dot_product_attention
 
 
@@ -36,7 +39,7 @@ class FunctionMode(TorchFunctionMode):
         self._calls = calls
         self._entries = calls.entries
         self._places = calls.builder.walker.places
-        self._is_autocast = torch._C._is_any_autocast_enabled
+        self._place = calls.builder.walker.place
         calls.mode = self
 
     def __torch_function__(
@@ -44,35 +47,36 @@ class FunctionMode(TorchFunctionMode):
     ) -> Any:
         """Run `func` and record it."""
         calls = self._calls
-        entry = self._entries.get(func) or calls.entry(func)
+        entry = self._entries.get(func)
+        if entry is None:
+            entry = calls.entry(func)
         if entry.passed:
-            return func(*args, **(kwargs or {}))
-        if peek_interpreter_stack() is not None or entry.below:
+            return func(*args, **kwargs) if kwargs else func(*args)
+        if _transforms() is not None or entry.below:
             raise BelowFunctionsError(raw_name(func))
         if (
             entry.plain
             and calls.lowering is None
-            and (kwargs is None or "out" not in kwargs)
-            and not self._is_autocast()
+            and not (kwargs and "out" in kwargs)
+            and not _is_autocast()
         ):
             # The common case, spelled out here since each call costs.
-            result = func(*args, **kwargs) if kwargs else func(*args)
+            if kwargs:
+                result = func(*args, **kwargs)
+                kwargs = kept(kwargs)
+            else:
+                result = func(*args)
             if type(result) in PLAIN_RESULTS:
                 return result
-            frame = sys._getframe(1)
-            place = self._places.get(frame) or calls.builder.walker.place(frame)
-            calls.noted.append(
-                (
-                    entry,
-                    func,
-                    kept(args),
-                    kwargs and kept(kwargs),
-                    result,
-                    place,
-                    frame.f_lasti,
-                    None,
-                )
-            )
+            frame = _getframe(1)
+            place = self._places.get(frame)
+            if place is None:
+                place = self._place(frame)
+            for value in args:
+                if type(value) in CONTAINERS:
+                    args = kept(args)
+                    break
+            calls.noted.append((entry, func, args, kwargs, result, place, frame.f_lasti, None))
             return result
         if entry.unfolded and calls.lowering is None:
             if func is _SDPA:

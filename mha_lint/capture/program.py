@@ -76,7 +76,8 @@ class Program:
         moved = set(given)
         steps: list[Step] = []
         needed = set(wanted)
-        for slot in self.above(wanted, given.__contains__):
+        first = min(given, default=len(self.steps))  # what stands before it is not moved
+        for slot in self.above(wanted, lambda s: s < first or s in given):
             step = self.steps[slot]
             if step is not None and any(r in moved for r in step.reads):
                 moved.add(slot)

@@ -52,6 +52,11 @@ class Recording:
     faithful: Faithfulness = field(default_factory=lambda: Faithfulness(False, 0.0, "not checked"))
 
     @cached_property
+    def modules(self) -> dict[str, nn.Module]:
+        """Return the module and all within it by path, none for a function."""
+        return dict(self.module.named_modules()) if isinstance(self.module, nn.Module) else {}
+
+    @cached_property
     def graph_module(self) -> fx.GraphModule:
         """Return the graph as a module, to print it or to run it natively."""
         root = nn.Module()

@@ -13,18 +13,10 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from mha_lint.targets.seeds import seed_torch as seed_torch
+
 SEED = 0
 """What recorded calls and their comparisons start from."""
-
-
-def seed_torch(seed: int) -> None:
-    """Start torch's generators at `seed`.
-
-    ``torch.manual_seed`` formats a stack trace each time for a GPU that is not in use yet.
-    """
-    torch.default_generator.manual_seed(seed)
-    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        torch.cuda.manual_seed_all(seed)
 
 
 def seeded(seed: int) -> None:

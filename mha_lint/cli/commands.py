@@ -12,10 +12,13 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "inspect",
         "Show every attention site of a target: its sizes, scale, axis, mask, W_O and what it costs.",
     ),
-    "dims": ("dims", "Tell whether the head dimensions of a model agree, without building it."),
+    "dims": (
+        "dims",
+        "Say which head sizes a config and a checkpoint give, and which of them contradict.",
+    ),
     "run": ("run", "Run a program and check every attention module or function that it calls."),
-    "merge": ("merge", "Join the JSON reports of shards, or of separate runs, into one."),
-    "explain": ("explain", "Say what a rule finds, why it matters and how to put it right."),
+    "merge": ("merge", "Join the JSON reports of all shards of a run into the report of the run."),
+    "explain": ("explain", "Say what a rule means: what, why, bad, good, references."),
     "rules": ("rules", "List all rules."),
     "clean": ("clean", "Remove the reports that runs have kept."),
 }

@@ -70,6 +70,8 @@ def _sentence(
 ) -> tuple[str, list[Fact]]:
     """Return the sentence and the facts that it names."""
     relation = blamed.relation
+    if len(core) == 1 and isinstance(relation, Equation) and relation.value <= 0:
+        return f"{blamed.says}: it must be positive", core
     rest = [f for f in facts if f is not blamed]
     if isinstance(relation, Equation) and relation.stated and blamed.kind == "stated":
         known = forced([f.relation for f in rest] + list(background))

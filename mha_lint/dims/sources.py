@@ -177,4 +177,6 @@ _NO_MODEL = frozenset({"training_args.bin", "optimizer.pt", "scheduler.pt", "opt
 
 
 def _few(names: Sequence[str]) -> str:
-    return printable(", ".join(names[:3])) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return printable(", ".join(names[:3])) + (
+        f" and {len(names) - 3} more" if len(names) > 3 else ""
+    )

@@ -6,7 +6,10 @@ data is read.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import warnings
+import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -26,7 +29,7 @@ def read_state(path: Path) -> tuple[dict[str, Tensor], str]:
     Raises:
         SourceError: the file holds something else than tensors, or is none of torch's.
     """
-    require_file(path)
+    _require_stored(path, require_file(path))
     loaded = _load(path)
     where: list[str] = []
     while isinstance(loaded, Mapping):
@@ -54,6 +57,31 @@ def _tensors(state: Mapping[object, object]) -> Iterator[tuple[str, Tensor]]:
             yield name, Tensor(name, tuple(value.shape), dtype)
 
 
+def _require_stored(path: Path, size: int) -> None:
+    """Refuse an archive whose parts would grow when they are read."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            parts = [info for info in archive.infolist() if "/code/" not in info.filename]
+    except (OSError, ValueError, NotImplementedError, zipfile.BadZipFile):
+        return  # no archive, or a broken one: torch tells
+    if any(p.compress_type != zipfile.ZIP_STORED or p.file_size > size for p in parts):
+        raise SourceError(f"{path}: refused: its parts are compressed, those of torch.save are not")
+
+
+class _Clipped(io.BufferedReader):
+    """A file of which no more is asked for than is left: a pickle may claim any length."""
+
+    def __init__(self, path: Path) -> None:
+        """Open the file."""
+        super().__init__(io.FileIO(path))
+        self._size = path.stat().st_size
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Return up to `size` bytes."""
+        left = max(self._size - self.tell(), 0)
+        return super().read(left if size is None or size < 0 else min(size, left))
+
+
 def _load(path: Path) -> object:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -62,7 +90,9 @@ def _load(path: Path) -> object:
         problem: Exception | None = None
         for mmap in (True, False):
             try:
-                return torch.load(path, map_location="meta", weights_only=True, mmap=mmap)
+                with contextlib.ExitStack() as stack:
+                    file = path if mmap else stack.enter_context(_Clipped(path))
+                    return torch.load(file, map_location="meta", weights_only=True, mmap=mmap)
             except OSError as error:
                 reason = error.strerror or str(error)
                 raise SourceError(f"{path}: cannot be read ({reason})") from error

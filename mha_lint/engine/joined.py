@@ -7,7 +7,6 @@ have been judged before.
 from __future__ import annotations
 
 import dataclasses
-import linecache
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from pathlib import Path
 from mha_lint.engine.cells import in_cells, left_out, notes_in_cells
 from mha_lint.engine.suppressions import with_unused_suppressions
 from mha_lint.model.finding import Crash
+from mha_lint.model.lines import lines_of
 from mha_lint.model.report import NotChecked, RunReport, Status, TargetReport
 from mha_lint.model.settings import Settings
 from mha_lint.model.target import TargetSpec
@@ -99,9 +99,7 @@ def _comments(targets: list[TargetReport], codes: list[str], settings: Settings)
     return [
         f"{path}:{line}: {fault}"
         for path in paths
-        for line, fault in useless_comments(
-            "".join(linecache.getlines(str(Path(settings.cwd, path)))), codes
-        )
+        for line, fault in useless_comments("".join(lines_of(str(Path(settings.cwd, path)))), codes)
     ]
 
 

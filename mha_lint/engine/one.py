@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import gc
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TypeAlias
 
@@ -16,9 +18,13 @@ from mha_lint.engine.unchecked import not_checked
 from mha_lint.model.finding import Crash
 from mha_lint.model.report import NotChecked, TargetReport
 from mha_lint.model.settings import Settings
+from mha_lint.model.speakable import speakable
 from mha_lint.model.target import TargetSpec
 from mha_lint.rulebook.pack import LoadedRule
 from mha_lint.targets.timelimit import TimeLimitError, time_limit
+
+_RARELY = (100_000, 20, 100)
+"""Thresholds of the garbage collector; Python's own are (700, 10, 10)."""
 
 Work: TypeAlias = Callable[[list[LoadedRule]], Judged]
 """Judges one target by the chosen rules."""
@@ -40,18 +46,40 @@ def judge_one(
     if isinstance(one, NotChecked) or work is None:
         assert isinstance(one, NotChecked)
         return not_checked(one, None), []
+    changed: list[str] = []
     try:
-        with restored(), time_limit(settings.timeout):
+        with restored(changed), rarely_collected(), time_limit(settings.timeout):
             judged = work(list(rules))
         report, crashes = judged.report, judged.crashes
     except TimeLimitError:
         report, crashes = not_checked(out_of_time(settings), one), []
-    except Exception as error:  # a bug of ours: it must neither hide the other targets nor pass
+    except Exception as raised:  # a bug of ours: it must neither hide the other targets nor pass
+        error = speakable(raised)
         text = "".join(traceback.format_exception(error))
-        reason = f"mha-lint itself failed on this target: {type(error).__name__}: {error}"
-        report = not_checked(NotChecked(reason, "please report this", text), one)
-        crashes = [Crash("engine", one.text, f"{type(error).__name__}: {error}", text)]
+        said = f"{type(error).__name__}: {error}"
+        if changed:
+            why = f"it changed or removed {_listed(changed)}; judging it then failed: {said}"
+            report, crashes = not_checked(NotChecked(why, "", text), one), []
+        else:
+            why = f"mha-lint itself failed on this target: {said}"
+            report = not_checked(NotChecked(why, "please report this", text), one)
+            crashes = [Crash("engine", one.text, said, text)]
     return dataclasses.replace(report, seconds=time.perf_counter() - start), crashes
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+@contextlib.contextmanager
+def rarely_collected() -> Iterator[None]:
+    """Have the garbage collector look less often: a judgement makes many things that it then needs."""
+    before = gc.get_threshold()
+    gc.set_threshold(*_RARELY)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 def out_of_time(settings: Settings) -> NotChecked:

@@ -23,8 +23,12 @@ _CLASSES: tuple[type, ...] = (torch.Tensor, torch.nn.Module, torch.nn.Parameter)
 
 
 @contextmanager
-def restored() -> Iterator[None]:
-    """Put torch's and the standard library's names, loaded modules, environment and cwd back."""
+def restored(changed: list[str] | None = None) -> Iterator[None]:
+    """Put torch's and the standard library's names, loaded modules, environment and cwd back.
+
+    `changed`: takes the names of what had been put in the place of, or taken out of, modules.
+    """
+    found = changed if changed is not None else []
     names = [(m, dict(vars(m))) for m in _MODULES]
     classes = [(c, dict(vars(c))) for c in _CLASSES]
     loaded = dict(sys.modules)
@@ -33,14 +37,16 @@ def restored() -> Iterator[None]:
         yield
     finally:
         for module, before in names:
-            _put_back(vars(module), before)
+            found += [f"{module.__name__}.{n}" for n in _put_back(vars(module), before)]
         for cls, before in classes:
             for name, value in before.items():
                 if vars(cls).get(name) is not value and not name.startswith("__"):
                     setattr(cls, name, value)
+                    found.append(f"{cls.__module__}.{cls.__qualname__}.{name}")
         for name, module in loaded.items():
             if sys.modules.get(name) is not module:
                 sys.modules[name] = module
+                found.append(f"the module {name}")
         if dict(os.environ) != environment:
             os.environ.clear()
             os.environ.update(environment)
@@ -51,7 +57,9 @@ def restored() -> Iterator[None]:
             return
 
 
-def _put_back(now: dict[str, Any], before: dict[str, Any]) -> None:
-    for name, value in before.items():
-        if now.get(name) is not value:
-            now[name] = value
+def _put_back(now: dict[str, Any], before: dict[str, Any]) -> list[str]:
+    """Set the names of `before` again; return those that had changed."""
+    found = [name for name, value in before.items() if now.get(name) is not value]
+    for name in found:
+        now[name] = before[name]
+    return found

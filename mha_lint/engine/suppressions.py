@@ -8,12 +8,12 @@ ran there and came to a verdict.
 from __future__ import annotations
 
 import dataclasses
-import linecache
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from mha_lint.model.finding import Finding
+from mha_lint.model.lines import line_of, lines_of
 from mha_lint.model.report import Status, TargetReport
 from mha_lint.model.settings import Settings
 from mha_lint.model.source import Span
@@ -66,7 +66,7 @@ def _uses(
 ) -> Iterator[SuppressionUse]:
     """Yield what became of each comment of the file, as far as that can be told."""
     absolute = str(Path(settings.cwd, path))
-    comments = suppressions("".join(linecache.getlines(absolute)))
+    comments = suppressions("".join(lines_of(absolute)))
     here = [t for t in targets if t.path == path]
     if not comments or not _all_judged(absolute, here):
         return
@@ -139,7 +139,7 @@ def _covered(comment: Suppression) -> str:
 
 
 def _span(path: str, absolute: str, comment: Suppression) -> Span:
-    text = linecache.getline(absolute, comment.line).rstrip()
+    text = line_of(absolute, comment.line).rstrip()
     found = _COMMENT.search(text)
     start, end = found.span() if found else (0, len(text))
     return Span(path, comment.line, start + 1, comment.line, len(text[:end].rstrip()) + 1)

@@ -58,6 +58,12 @@ def judge_subject(
     bench = Bench.of(recording)
     if not bench.sites:
         return Judged(no_attention(subject, spec, settings), [])
+    dense = torch.strided
+    odd = next((v for n in recording.outputs if (v := bench.replay.base(n)).layout != dense), None)
+    if odd is not None:
+        kind = str(odd.layout).removeprefix("torch.")
+        why = f"the call returns a tensor of layout {kind}, and mha-lint measures dense ones"
+        return Judged(failed(NotChecked(why), spec, settings, subject), [])
     if not recording.faithful.ok:
         why = (
             f"the recording does not reproduce the module on other inputs: {recording.faithful.why}"

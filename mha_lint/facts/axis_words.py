@@ -62,6 +62,8 @@ def _in_code(text: str) -> list[AxisVerdict]:
                     found.append(AxisVerdict(True, f"the code says {line}"))
                 elif any(batch):
                     found.append(AxisVerdict(False, f"the code says {line}"))
+        elif isinstance(node, ast.Assign):
+            found += _second_is_batch(node)
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             axis = _reduced_axis(node)
             if axis == 1:
@@ -80,10 +82,29 @@ def _in_code(text: str) -> list[AxisVerdict]:
             if (
                 whole
                 and isinstance(second, ast.Constant | ast.UnaryOp)
+                and ast.unparse(second) != "None"
                 and len(node.slice.elts) == 2
             ):
                 found.append(AxisVerdict(True, f"the code picks one position: {ast.unparse(node)}"))
     return found
+
+
+def _second_is_batch(node: ast.Assign) -> list[AxisVerdict]:
+    """Return that axis 0 is no batch where the size of axis 1 is called one: B = x.size(1)."""
+    target, value = node.targets[0], node.value
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+        pairs = list(zip(target.elts, value.elts, strict=False))
+    else:
+        pairs = [(target, value)]
+    for name, one in pairs:
+        if isinstance(name, ast.Name) and re.fullmatch(_BATCH, name.id.lower()):
+            match one:
+                case (
+                    ast.Call(func=ast.Attribute(attr="size"), args=[ast.Constant(value=1)])
+                    | ast.Subscript(value=ast.Attribute(attr="shape"), slice=ast.Constant(value=1))
+                ):
+                    return [AxisVerdict(False, f"the code says {ast.unparse(node)}")]
+    return []
 
 
 def _for_each_sample(node: ast.Call) -> bool:
@@ -127,6 +148,8 @@ def _reduced_axis(node: ast.Call) -> int | None:
         "amax",
     ):
         return None
+    if any(k.arg == "keepdim" and ast.unparse(k.value) == "True" for k in node.keywords):
+        return None  # what is kept is divided by or taken off, as in a softmax by hand
     given = next(
         (k.value for k in node.keywords if k.arg in ("dim", "axis")),
         node.args[0] if node.args else None,

@@ -350,5 +350,5 @@ def _owner_text(bench: Bench, site: Site) -> str:
     module = bench.recording.module
     if module is None:
         return ""
-    owner = dict(module.named_modules()).get(str(site.context.meta.get("module", "")))
+    owner = bench.recording.modules.get(str(site.context.meta.get("module", "")))
     return source_text(owner) if owner is not None and owner is not module else ""

@@ -11,6 +11,7 @@ from torch.fx import Node
 from mha_lint.capture import Recording, Replay, random_parameters
 from mha_lint.sites.dependence import Dependence, is_tensor, shape
 from mha_lint.sites.finder import DATA_ERRORS, Finder
+from mha_lint.sites.handed_weights import take_weights
 from mha_lint.sites.levels import without_levels
 from mha_lint.sites.site import Site
 from mha_lint.sites.straighten import straighten
@@ -41,6 +42,7 @@ class Bench:
     @classmethod
     def of(cls, recording: Recording, *, seed: int = 0) -> Bench:
         """Find the sites of `recording`, which is straightened first."""
+        take_weights(recording)
         straighten(recording)
         without_levels(recording)
         dependence = Dependence(recording)

@@ -26,9 +26,8 @@ def configured(bench: Bench, site: Site) -> dict[str, float | bool]:
     parts = path.split(".") if path else []
     around = {".".join(parts[:count]) for count in range(len(parts) + 1)}
     found: dict[str, float | bool] = {}
-    for name, module in root.named_modules():
-        if name not in around:
-            continue
+    modules = bench.recording.modules
+    for module in (modules[name] for name in sorted(around, key=len) if name in modules):
         read = names_read(type(module))
         held = {
             n: v for n, v in vars(module).items()

@@ -71,7 +71,7 @@ def dropped_copies(bench: Bench, sites: list[Site]) -> list[tuple[str, Span | No
     """Return the normalised copies of an operand that nothing reads, or the layers that made them."""
     ends = _dead_ends(bench)
     found: dict[Node, tuple[str, Span | None]] = {}
-    layers = dict(bench.recording.module.named_modules()) if bench.recording.module else {}
+    layers = bench.recording.modules
     for member in (m for s in sites for m in s.all) if ends else ():
         for name in "qkv":
             operand: Operand | None = getattr(member, name)

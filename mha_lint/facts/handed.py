@@ -60,9 +60,7 @@ def configured_as_one(bench: Bench, site: Site) -> str | None:
 
 
 def _owner(bench: Bench, site: Site) -> nn.Module | None:
-    root = bench.recording.module
-    path = str(site.context.meta.get("module", ""))
-    return dict(root.named_modules()).get(path) if isinstance(root, nn.Module) else None
+    return bench.recording.modules.get(str(site.context.meta.get("module", "")))
 
 
 def by_layer(bench: Bench, site: Site, ratio: float) -> str | None:

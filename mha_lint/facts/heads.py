@@ -100,13 +100,7 @@ def _own_projection(bench: Bench, source: Source) -> bool:
     """Return whether a projection feeds one operand alone: then it has told the heads apart already."""
     if source.kind != "projection":
         return False
-    below = bench.dependence.descendants([source.node]) - {source.node}
-    readers = [
-        n for n in below
-        if (found := bench.finder.sources.learned_map(n)) is not None
-        and source.node in {s.node for s in bench.finder.sources.of(found[0])}
-    ]  # fmt: skip
-    return len(readers) < 2
+    return bench.finder.sources.feeds(source.node) < 2
 
 
 def count_heads(bench: Bench, operands: list[Operand]) -> int | None:

@@ -39,20 +39,27 @@ def made_up_for(bench: Bench, site: Site, head_dim: int) -> float | None:
     ratio, due = init_ratio(bench, site), head_dim**-0.5
     if ratio is None or due >= 0.8:
         return None
+    first = site.all[0]
+    spreads = [own for o in (first.q, first.k) if (own := _spread(bench, o)) is not None]
+    if len(spreads) == 2 and all(abs(own - DEFAULT) < EXACT * DEFAULT for own in spreads):
+        return None  # both as nn.Linear draws them; they may read states of different width
     for one in (ratio, 1 / ratio if ratio else 0.0):
         if abs(one - due) < FOLDED * due:
             return one
     if abs(ratio - 1) < FOLDED or abs(due - DEFAULT) < EXACT * due:
         return None  # both drawn alike, as most are
-    first = site.all[0]
-    for operand in (first.q, first.k):
-        spread = _rms(bench, operand) if operand is not None else None
-        if spread is None or operand is None or operand.source is None:
-            continue
-        own = float(spread * operand.source.in_width**0.5)
-        if abs(own - due) < EXACT * due:
+    for own in spreads:
+        if abs(own - due) < min(EXACT * due, abs(own - DEFAULT)):
             return own
     return None
+
+
+def _spread(bench: Bench, operand: Operand | None) -> float | None:
+    """Return rms(W) * sqrt(fan_in): what W makes of rows of unit variance."""
+    if operand is None or operand.source is None:
+        return None
+    rms = _rms(bench, operand)
+    return None if rms is None else float(rms * operand.source.in_width**0.5)
 
 
 def _rms(bench: Bench, operand: Operand) -> float | None:

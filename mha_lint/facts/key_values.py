@@ -94,10 +94,9 @@ def _root(bench: Bench, k: Operand, v: Operand) -> Node | None:
     one, other = _read(k), _read(v)
     if one is None or other is None or not k.position_axes or not v.position_axes:
         return None
-    above = [bench.dependence.ancestors([n]) | {n} for n in (one, other)]
-    both = [n for n in above[0] & above[1] if is_tensor(bench.recording, n)]
-    both = [n for n in both if bench.dependence.inputs_of(n)]
-    return max(both, key=bench.dependence.order.__getitem__, default=None)
+    both = bench.dependence.ancestors([one]) & bench.dependence.ancestors([other])
+    made = (n for n in reversed(both) if is_tensor(bench.recording, n))
+    return next((n for n in made if bench.dependence.inputs_of(n)), None)
 
 
 def _positions(bench: Bench, operand: Operand, root: Node) -> Tensor | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
@@ -13,8 +13,10 @@ from torch.fx import Node
 
 from mha_lint.capture import Replay
 from mha_lint.facts.bench import Bench
+from mha_lint.sites.origin import origin_of_weights
 from mha_lint.sites.site import Site
 from mha_lint.sites.trace import distinct
+from mha_lint.sites.unmasked import unmasked
 
 SAME = 1e-13
 """A change below this is rounding."""
@@ -82,11 +84,38 @@ def _order(bench: Bench, site: Site) -> Order:
         weights = _inverse(site.origin, shape, canonical, sizes)
     except NotArrangedError:
         # Weights that were set to a number behind the normaliser tell nothing of where they are from.
-        there, passed = (bench.recording.values[n] for n in (site.weights, site.normaliser.logits))
-        if there.shape != passed.shape:
-            raise
-        weights = logits
+        try:
+            filled = origin_with_masked(bench, site)
+            if filled is None:
+                raise
+            weights = _inverse(filled, shape, canonical, sizes)
+        except NotArrangedError:
+            if not _in_place(site):
+                raise
+            weights = logits
     return Order(natural, logits, weights)
+
+
+def _in_place(site: Site) -> bool:
+    """Return whether, as far as it is known, each weight stands where the normaliser has put it."""
+    shape = site.to_weights.shape
+    if tuple(site.to_weights.responds.shape) != shape:
+        return False
+    own = torch.meshgrid(*(torch.arange(n) for n in shape), indexing="ij")
+    return all(
+        bool(((i == o) | (i < 0)).all()) for i, o in zip(site.to_weights.index, own, strict=True)
+    )
+
+
+def origin_with_masked(bench: Bench, site: Site) -> tuple[Tensor, ...] | None:
+    """Return which score each weight came from, those that were masked behind the normaliser too."""
+    assert site.to_logits is not None
+    normaliser = site.normaliser
+    last = normaliser.later[-1] if normaliser.later else normaliser.weights
+    laid = unmasked(bench.dependence, bench.replay, last, site.weights, site.to_weights)
+    laid = replace(laid, responds=torch.ones_like(laid.responds))
+    whole = replace(site.to_logits, index=bench.finder.unmasked_index(site))
+    return origin_of_weights(bench.replay, normaliser, whole, laid)
 
 
 def _mixed_later(bench: Bench, site: Site) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import heapq
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -14,7 +16,7 @@ from mha_lint.facts.places import forward_of, return_after, span_in_forward, spa
 from mha_lint.facts.pooled import asks_as_one
 from mha_lint.facts.unsteady import unless_data_decides
 from mha_lint.model.facts import Dims, Fact, Kind, Known, NotApplicable, OutputProjection, Unknown
-from mha_lint.sites.dependence import is_tensor, op, operands, shape
+from mha_lint.sites.dependence import Dependence, is_tensor, op, operands, shape
 from mha_lint.sites.site import Site
 from mha_lint.sites.source import CONVOLUTIONS, Source
 from mha_lint.sites.trace import distinct, trace, varies_along
@@ -49,10 +51,8 @@ def output_path(bench: Bench, site: Site) -> OutputPath:
     maps: list[Source] = []
     dead: list[Source] = []
     exits: list[tuple[Node, str, Node | None]] = []
-    for node in bench.recording.graph.nodes:
+    for node in _behind(dep, region):
         inside = [n for n in operands(node) if n in region]
-        if not inside or node in region:
-            continue
         if node.op == "output":
             exits += [(n, "the return", None) for n in inside]
             continue
@@ -96,6 +96,23 @@ def output_path(bench: Bench, site: Site) -> OutputPath:
     first_exit, why, stop = min(live_exits, key=lambda e: dep.order[e[0]])
     channel = _feature_axes(bench, site, first_exit)
     return OutputPath(first_exit, channel, None, False, tuple(dead), first_exit, why, stop)
+
+
+def _behind(dep: Dependence, region: set[Node]) -> Iterator[Node]:
+    """Yield in order each node that reads `region`, which grows meanwhile, and is not in it."""
+    waiting = [dep.order[n] for r in region for n in dep.users(r)]
+    heapq.heapify(waiting)
+    last = -1
+    while waiting:
+        place = heapq.heappop(waiting)
+        node = dep.nodes[place]
+        if place == last or node in region:
+            continue
+        last = place
+        yield node
+        if node in region:
+            for user in dep.users(node):
+                heapq.heappush(waiting, dep.order[user])
 
 
 def _feature_axes(bench: Bench, site: Site, node: Node) -> tuple[int, ...]:
@@ -161,9 +178,8 @@ def residual_inputs(bench: Bench, site: Site, path: OutputPath) -> tuple[str, ..
     reads = _site_inputs(site)
     above = bench.dependence.ancestors(reads)
     below = bench.dependence.descendants(contexts)
-    for node in bench.recording.graph.nodes:
-        inside = [n for n in operands(node) if n in below]
-        if not inside or op(node) != "add":
+    for node in below:
+        if op(node) != "add" or not any(n in below for n in operands(node)):
             continue
         others = [n for n in operands(node) if n in above and n not in below]
         if others and is_tensor(bench.recording, others[0]):
@@ -171,7 +187,9 @@ def residual_inputs(bench: Bench, site: Site, path: OutputPath) -> tuple[str, ..
     return ()
 
 
-def _is_residual(bench: Bench, node: Node, region: set[Node], above_reads: set[Node]) -> bool:
+def _is_residual(
+    bench: Bench, node: Node, region: set[Node], above_reads: Collection[Node]
+) -> bool:
     """Return whether `node` adds the site's own input (a skip connection) to the context."""
     for other in operands(node):
         if other in region or not bench.dependence.on_data(other):

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Collection
 
 import torch
 from torch import Tensor
 from torch.fx import Node
 
 from mha_lint.facts.bench import Bench
+from mha_lint.facts.masks.pairs import pairs_of
 from mha_lint.facts.output_names import name_of_output, says_weights
 from mha_lint.facts.places import return_after, span_of
 from mha_lint.facts.unsteady import unless_data_decides
@@ -70,7 +72,7 @@ def _is_candidate(bench: Bench, site: Site, output: Node) -> bool:
     return True
 
 
-def _reads(above: set[Node], operand: Operand | None) -> bool:
+def _reads(above: Collection[Node], operand: Operand | None) -> bool:
     if operand is None:
         return True
     return operand.node in above or any(s.node in above for s in operand.sources)
@@ -162,6 +164,11 @@ def _hidden(
     value, applied = bench.replay.base(output), bench.replay.base(member.weights)
     if value.shape != applied.shape:
         return None
+    pairs = pairs_of(bench, member)
+    if pairs is not None:
+        tables = pairs.table(output, value), pairs.table(member.weights, applied)
+        if tables[0] is not None and tables[1] is not None:
+            value, applied = tables  # rows and keys may have changed places between the two
     shown = value.where(applied == 0, torch.zeros_like(value))
     if not bool(shown.max() > SHOWN) or not bool((applied != 0).any()):
         return None

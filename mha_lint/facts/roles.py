@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from torch import nn
 from torch.fx import Node
@@ -28,7 +29,7 @@ from mha_lint.model.facts import (
     Unknown,
 )
 from mha_lint.model.source import Span
-from mha_lint.sites.dependence import is_tensor, op, operands, shape
+from mha_lint.sites.dependence import Dependence, is_tensor, op, operands, shape
 from mha_lint.sites.operand import Operand
 from mha_lint.sites.site import Site
 from mha_lint.sites.source import Source
@@ -139,6 +140,9 @@ def _unused(bench: Bench, site: Site) -> tuple[str, ...]:
         return ()
     shapes: set[tuple[int, ...]] = set()
     owners: set[str] = set()
+    idle = _idle_matrices(bench.dependence, module)
+    if not idle:
+        return ()
     layers = _layers(module)
     for member in site.all:
         for operand in (member.q, member.k, member.v):
@@ -147,19 +151,31 @@ def _unused(bench: Bench, site: Site) -> tuple[str, ...]:
             for name in operand.source.parameters:
                 node = bench.recording.parameters.get(name)
                 if node is not None:
-                    shapes.add(shape(bench.recording, node))
+                    sizes = shape(bench.recording, node)
+                    shapes |= {sizes, sizes[::-1]}  # x @ W beside x @ W.T
                     owners.add(_owner(name, layers))
-    live = {n.meta.get("parameter") for n in bench.dependence.live}
-    used_ids = {id(p) for n, p in module.named_parameters(remove_duplicate=False) if n in live}
     found = [
         name
-        for name, parameter in module.named_parameters()
-        if name not in live
-        and id(parameter) not in used_ids
-        and tuple(parameter.shape) in shapes
-        and any(_owner(name, layers).startswith(o) for o in owners)
+        for name, sizes in idle.items()
+        if sizes in shapes and any(_owner(name, layers).startswith(o) for o in owners)
     ]
     return tuple(name for name in found if not _cut_to_nothing(bench, name))
+
+
+_IDLE: WeakKeyDictionary[Dependence, dict[str, tuple[int, ...]]] = WeakKeyDictionary()
+
+
+def _idle_matrices(dependence: Dependence, module: nn.Module) -> dict[str, tuple[int, ...]]:
+    """Return the names and shapes of the parameters that reach no output, by any name."""
+    if dependence not in _IDLE:
+        live = dependence.live_parameters
+        used = {id(p) for n, p in module.named_parameters(remove_duplicate=False) if n in live}
+        _IDLE[dependence] = {
+            name: tuple(parameter.shape)
+            for name, parameter in module.named_parameters()
+            if name not in live and id(parameter) not in used
+        }
+    return _IDLE[dependence]
 
 
 def _cut_to_nothing(bench: Bench, name: str) -> bool:

@@ -7,6 +7,8 @@ type. So the angles are computed twice, as recorded and in float64, and compared
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import torch
 from torch import Tensor
 from torch.fx import Node
@@ -31,7 +33,7 @@ NO_ANGLES = NotApplicable("no angles of positions are computed in a half type")
 @unless_data_decides
 def measure_rotation_loss(bench: Bench, site: Site) -> Fact[RotationLoss]:
     """Return what the angles of queries or keys of `site` lose to a half type."""
-    if not any(n.meta.get("dtype") in HALVES for n in bench.recording.graph.nodes):
+    if bench.dependence.dtypes.isdisjoint(HALVES):
         return NO_ANGLES
     member = site.all[0]
     found: list[RotationLoss] = []
@@ -124,7 +126,7 @@ def _losses(bench: Bench, angles: Node) -> list[RotationLoss]:
     return found
 
 
-def _positions(bench: Bench, above: set[Node]) -> list[Node]:
+def _positions(bench: Bench, above: Collection[Node]) -> list[Node]:
     """Return the nodes that hold the numbers 0 ... n - 1 of positions."""
     found = []
     for node in above:

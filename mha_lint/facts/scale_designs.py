@@ -76,7 +76,9 @@ def score_terms(bench: Bench, site: Site) -> int:
     """
     above = bench.dependence.ancestors([site.normaliser.logits])
     return sum(1 for n in site.extra if n in above) + sum(
-        1 for n in above if _of_positions(bench, site, n)
+        1
+        for n in bench.finder.sources.learned_products
+        if n in above and _of_positions(bench, site, n)
     )
 
 

@@ -121,10 +121,7 @@ def size_failures(subject: Subject, bench: Bench) -> tuple[SizeFailure, ...]:
 
 def _layers_own(bench: Bench, name: str) -> bool:
     """Return whether a parameter belongs to a layer of torch, which applies it the right way."""
-    module = bench.recording.module
-    owner = (
-        dict(module.named_modules()).get(name.rpartition(".")[0]) if module is not None else None
-    )
+    owner = bench.recording.modules.get(name.rpartition(".")[0])
     return owner is not None and type(owner).__module__.startswith("torch.")
 
 

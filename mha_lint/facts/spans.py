@@ -91,6 +91,8 @@ def _outer_call(site: Site) -> Span | None:
     if len(forwards) < 2:
         return None
     deaf = [f.span for f in forwards[:-1] if _ignores_a_parameter(f.span)]
+    if not deaf and _ignores_a_parameter(forwards[-1].span):
+        return None  # it is passed on as far as the function that holds the site
     return deaf[-1] if deaf else stack[0].span
 
 

@@ -191,11 +191,18 @@ def _split(bench: Bench, second: SecondSize | None, index: int, which: str) -> F
     sizes = tuple(bench.replay.base(site.scores).shape)
     if len(set(sizes)) == len(sizes) - 1 and site.kind is Kind.SELF and len(sizes) > 2:
         return fact  # only T_q and T_k agree
+    if _heads(bench, site) > 1 == _heads(second.bench, second.bench.sites[index]):
+        return fact  # one head is not split at all
     other = measure_split(second.bench, second.bench.sites[index], which)
     if not isinstance(other, Known) or fact.value.kind is not LayoutKind.RIGHT:
         return other if isinstance(other, Known) else fact
     # Windows that do not divide the other length mix samples there: that is no fault of the heads.
     return other if "channels" in other.value.rows else fact
+
+
+def _heads(bench: Bench, site: Site) -> int:
+    dims = measure_dims(bench, site)
+    return dims.value.num_heads if isinstance(dims, Known) else 0
 
 
 def _failures(
@@ -309,7 +316,7 @@ def _declared(bench: Bench, site: Site, path: OutputPath) -> tuple[str, ...]:
     if module is None or path.map is not None:
         return ()
     owner = str(site.context.meta.get("module", ""))
-    live = {n.meta.get("parameter") for n in bench.dependence.live}
+    live = bench.dependence.live_parameters
     found = []
     for name, parameter in module.named_parameters():
         inside = name.startswith(owner + ".") if owner else True

@@ -345,7 +345,7 @@ def _span(trained: _Trained, node: Node) -> Span | None:
 def _made_by(recording: Recording, node: Node) -> Span | None:
     """Return where the layer of torch in which `node` runs is declared, None outside of one."""
     module, path = recording.module, str(node.meta.get("module", ""))
-    owner = dict(module.named_modules()).get(path) if module is not None else None
+    owner = recording.modules.get(path)
     if owner is None or owner is module or not type(owner).__module__.startswith("torch."):
         return None
     return declared_at(module, path)

@@ -7,6 +7,8 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from torch import nn
+
 from mha_lint.facts.bench import Bench
 from mha_lint.facts.classes import class_sources
 from mha_lint.facts.places import span_of
@@ -34,6 +36,8 @@ def measure_truncation(
             return Known(narrow, f"the heads are {narrow.how}")
         if not isinstance(fact, Known) or first.q is None or first.q.source is None:
             continue
+        if not isinstance(bench.recording.module, nn.Module):
+            continue  # a function is handed its weights, and their widths with them
         at, source = fact.value, first.q.source
         if source.kind != "projection" or at.num_heads < 2:
             continue
@@ -121,16 +125,14 @@ def _rounding(
 
 def _owners(bench: Bench, site: Site) -> Iterator[Any]:
     """Yield the module of the site and those that hold it, the innermost first."""
-    module = bench.recording.module
-    if module is None:
-        return
-    names = dict(module.named_modules())
+    names = bench.recording.modules
     path = str(site.context.meta.get("module", ""))
     while path:
         if path in names:
             yield names[path]
         path = path.rpartition(".")[0]
-    yield module
+    if bench.recording.module is not None:
+        yield bench.recording.module
 
 
 def _divisions(cls: type) -> Iterator[tuple[str, ast.expr, tuple[ast.expr, ast.expr]]]:

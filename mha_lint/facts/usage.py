@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Collection
 
 from torch import nn
 from torch.fx import Node
@@ -185,7 +186,7 @@ def _encoded(bench: Bench, sites: list[Site], placeholder: Node) -> bool:
     return any(len(sizes) >= 3 and sizes[-1] in widths for sizes in sized)
 
 
-def _of_its_own(bench: Bench, node: Node, below: set[Node]) -> bool:
+def _of_its_own(bench: Bench, node: Node, below: Collection[Node]) -> bool:
     """Return whether all data that `node` contracts comes from one input: it attends to itself."""
     return all(n in below for n in operands(node) if bench.dependence.on_data(n))
 
@@ -199,9 +200,9 @@ def unused_modules(bench: Bench, sites: list[Site]) -> Fact[tuple[tuple[str, Spa
     module = bench.recording.module
     if not isinstance(module, nn.Module):
         return NotApplicable("a function declares no layers")
-    live = {n.meta.get("parameter") for n in bench.dependence.live}
+    live = bench.dependence.live_parameters
     owners = {str(m.context.meta.get("module", "")) for s in sites for m in s.all}
-    names = dict(module.named_modules())
+    names = bench.recording.modules
     found: list[tuple[str, Span | None]] = []
     for owner_name in sorted(owners):
         owner = names.get(owner_name)

@@ -22,6 +22,9 @@ DEEPEST = 40
 """Levels of nesting that a document may have; a report has 8."""
 
 
+LARGEST = 1 << 63
+
+
 class WireError(ValueError):
     """A document is not of the form that was asked for."""
 
@@ -100,6 +103,8 @@ def _value(kind: type, plain: object, where: str, _depth: int) -> object:
         return float(plain)
     if type(plain) is not kind:
         raise WireError(f"{where}: {kind.__name__} expected, not {type(plain).__name__}")
+    if type(plain) is int and abs(plain) >= LARGEST:
+        raise WireError(f"{where}: a number of more than 63 bits")
     return plain
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from mha_lint.model.finding import Finding
+from mha_lint.model.lines import lines_of
 from mha_lint.model.source import Span
 from mha_lint.report.cells import cell_lines
 from mha_lint.report.lines import clean, line, paragraph
@@ -67,7 +67,7 @@ def source_lines(span: Span, view: View) -> list[str]:
     absolute = os.path.join(view.cwd, span.path)  # noqa: PTH118 - joins strings, no file access
     if span.cell:
         return cell_lines(absolute, span.cell)
-    return [text.rstrip("\r\n") for text in linecache.getlines(absolute)]
+    return [text.rstrip("\r\n") for text in lines_of(absolute)]
 
 
 def _block(source: Sequence[str], marks: list[_Mark], gutter: int, view: View) -> Iterator[Text]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -54,7 +55,19 @@ def to_json(report: RunReport, *, costs: bool = False) -> Json:
             "findings": len(report.findings()),
             "seconds": _seconds(report.seconds),
         },
+        **_part(report),
     }
+
+
+def _part(report: RunReport) -> dict[str, Json]:
+    """Return what tells that this is not the whole of a run; nothing where it is."""
+    out: dict[str, Json] = {}
+    if report.shard is not None:
+        index, count = report.shard
+        out["shard"] = {"index": index, "count": count}
+    if report.interrupted:
+        out["interrupted"] = True
+    return out
 
 
 def _target(target: TargetReport, costs: bool) -> Json:
@@ -70,10 +83,23 @@ def _target(target: TargetReport, costs: bool) -> Json:
         "seconds": _seconds(target.seconds),
         "sites": [_site(s) | (_cost(s.cost) if costs else {}) for s in target.sites],
         "findings": [_finding(f) for f in target.findings],
+        **_elsewhere(target.elsewhere),
         "undecided": [_undecided(u) for u in target.undecided],
         "contract": [_contract(c) for c in target.contract],
         "crosscheck": [_crosscheck(c) for c in target.crosscheck],
     }
+
+
+def _elsewhere(findings: Sequence[Finding]) -> dict[str, Json]:
+    """Return the places of what holds of a target too and is told with another; often none."""
+    places = {(f.span.path, f.cell or 0, f.span.line, f.code) for f in findings if not f.suppressed}
+    if not places:
+        return {}
+    listed: list[Json] = [
+        {"code": code, "path": path, "line": line, **_cell(cell or None)}
+        for path, cell, line, code in sorted(places)
+    ]
+    return {"elsewhere": listed}
 
 
 def _site(site: SiteReport) -> dict[str, Json]:
@@ -169,7 +195,7 @@ def _crash(crash: Crash) -> Json:
 
 
 def _number(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None
+    return float(value) if value is not None and math.isfinite(value) else None
 
 
 def _seconds(value: float) -> float:

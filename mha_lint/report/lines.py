@@ -30,8 +30,12 @@ def clean(text: str) -> str:
 
 
 def line(*parts: str | tuple[str, str]) -> Text:
-    """Return one line of plain parts and ``(text, style)`` parts."""
-    cleaned = [clean(p) if isinstance(p, str) else (clean(p[0]), p[1]) for p in parts]
+    """Return one line of plain parts and ``(text, style)`` parts, whatever names they hold."""
+
+    def one(text: str) -> str:
+        return clean(text).replace("\n", "�")
+
+    cleaned = [one(p) if isinstance(p, str) else (one(p[0]), p[1]) for p in parts]
     return Text.assemble(*cleaned)
 
 

@@ -17,6 +17,7 @@ from typing import TypeAlias
 
 from mha_lint.model.facts import NotApplicableError, SiteFacts, SubjectFacts, UnknownFactError
 from mha_lint.model.finding import Crash, Finding, Undecided, Violation
+from mha_lint.model.lines import line_of
 from mha_lint.model.settings import Settings
 from mha_lint.model.source import Span
 from mha_lint.rulebook.pack import LoadedRule
@@ -158,7 +159,7 @@ def _crash(loaded: LoadedRule, site: str | None, target: str, error: Exception) 
 
 def _fingerprint(code: str, span: Span, absolute: str, site: str | None) -> str:
     """Return an identity that survives edits elsewhere in the file: it holds no line number."""
-    text = linecache.getline(absolute, span.line).strip()
+    text = line_of(absolute, span.line).strip()
     parts = (code, span.path, site or "", text)
     return hashlib.sha1(
         "\0".join(parts).encode("utf-8", "replace"), usedforsecurity=False

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import ast
 import io
-import linecache
 import re
 import tokenize
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import lru_cache
 
+from mha_lint.model.lines import lines_of
 from mha_lint.model.source import Span
 from mha_lint.rulebook.select import matches
 from mha_lint.targets.notebooks.ipython import plain_script
+from mha_lint.targets.source import SourceError, parse
 
 _COMMENT = re.compile(r"#\s*mha-lint:\s*(ignore|ignore-file)\[([^\]]*)\]", re.IGNORECASE)
 _MEANT = re.compile(r"#\s*mha-lint\b", re.IGNORECASE)
@@ -47,7 +48,7 @@ class Suppression:
 
 def suppressed(code: str, span: Span, path: str) -> bool:
     """Tell whether a comment in the file at the absolute `path` suppresses `code` at `span`."""
-    source = "".join(linecache.getlines(path))
+    source = "".join(lines_of(path))
     return any(s.covers(code, span) for s in suppressions(source))
 
 
@@ -58,9 +59,10 @@ def suppressions(source: str) -> tuple[Suppression, ...]:
         return ()
     source = plain_script(source)
     try:
-        classes = {n.lineno: n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.ClassDef)}
+        tree = parse(source, "source")
+        classes = {n.lineno: n for n in ast.walk(tree) if isinstance(n, ast.ClassDef)}
         tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))
-    except (SyntaxError, ValueError, tokenize.TokenError, RecursionError):
+    except (SourceError, SyntaxError, ValueError, tokenize.TokenError):
         return ()
     found: list[Suppression] = []
     for token in tokens:

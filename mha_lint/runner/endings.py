@@ -38,7 +38,9 @@ def ended_early(ended: Ended, limits: Limits) -> NotChecked:
     if ended.end is End.PROCESSES:
         why = f"it was ended: it had started more than {limits.processes} processes"
     elif ended.code < 0:
-        why = f"its process was killed by {_signal(-ended.code)}"
+        aborted = "Fatal Python error: Aborted" in ended.said
+        number = signal.SIGABRT if aborted and ended.code == -signal.SIGSEGV else -ended.code
+        why = f"its process was killed by {_signal(number)}"
     else:
         why = f"its process ended by itself with exit code {ended.code} before it was judged"
     last = _last(ended.said)
@@ -55,7 +57,20 @@ def _signal(number: int) -> str:
 
 
 def _last(said: str) -> str:
-    """Return the last lines of a process's output as one."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()][-LINES:]
+    """Return the last lines of a process's output as one; of a fatal error, where it happened."""
+    _, fatal, frames = said.rpartition(_FATAL)
+    if fatal:
+        lines = [line.strip() for line in frames.splitlines() if line.strip().startswith("File ")]
+        lines = lines[:LINES]
+    else:
+        lines = [line.strip() for line in said.splitlines() if line.strip()][-LINES:]
     shown = " | ".join("".join(c if c.isprintable() else " " for c in line) for line in lines)
-    return shown if len(shown) <= WIDTH else f"...{shown[-WIDTH:]}"
+    return shown if len(shown) <= WIDTH else _cut(shown, from_start=bool(fatal))
+
+
+_FATAL = "(most recent call first):"
+"""What `faulthandler` writes before the frames of the thread that failed."""
+
+
+def _cut(text: str, *, from_start: bool) -> str:
+    return f"{text[:WIDTH]}..." if from_start else f"...{text[-WIDTH:]}"

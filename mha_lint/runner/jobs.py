@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import os
 from dataclasses import dataclass
 
 from mha_lint.model.finding import Crash
@@ -47,13 +46,15 @@ class Outcome:
     """What became of one target.
 
     ``reads``: the files of the user that it rests on. ``lasting``: the same files give the same
-    report again: nothing of it came of a limit, a signal or the machine.
+    report again: nothing of it came of a limit, a signal or the machine. ``imported``: packages that
+    it took long to import.
     """
 
     report: TargetReport
     crashes: tuple[Crash, ...] = ()
     reads: tuple[FileRead, ...] = ()
     lasting: bool = False
+    imported: tuple[str, ...] = ()
 
 
 class End(enum.StrEnum):
@@ -70,7 +71,7 @@ class Ended:
     """How the worker of job ``number`` ended; its result follows as ``size`` bytes.
 
     ``code``: its exit code, negative for the signal that killed it. ``said``: the last of what it
-    wrote to stdout and stderr.
+    wrote to stdout and stderr. ``seconds``: how long it ran, by a clock that it cannot touch.
     """
 
     number: int
@@ -78,6 +79,7 @@ class Ended:
     code: int
     size: int
     said: str = ""
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,16 +92,12 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Judge ``spec`` as job ``number``; about ``left`` more are to come."""
+    """Judge ``spec`` as job ``number``; about ``left`` more are to come.
+
+    ``preload``: packages that these need, to be imported before; no worker runs meanwhile.
+    """
 
     number: int
     spec: TargetSpec
     left: int = 0
-
-
-def usable_cores() -> int:
-    """Return how many cores this process may use."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:
-        return os.cpu_count() or 1
+    preload: tuple[str, ...] = ()

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mha_lint.runner.jobs import Limits, usable_cores
+from mha_lint.runner.jobs import Limits
+from mha_lint.runner.machine import cores
 
 SPARE_TASKS = 512
 """Tasks that the user's other programs may add to those counted, before forks are refused here."""
@@ -35,6 +36,8 @@ def homes(folder: Path) -> Mapping[str, str]:
 def limit_resources(limits: Limits, timeout: float, *, tasks: int, memory: bool) -> None:
     """Set the limits of this process that the kernel keeps; those it has already stay if stricter.
 
+    They cannot be raised again.
+
     `tasks`: those of the user that run already; `memory`: whether to limit addresses (a GPU's
     driver maps more of them than there is memory).
     """
@@ -42,15 +45,16 @@ def limit_resources(limits: Limits, timeout: float, *, tasks: int, memory: bool)
         return
     import resource
 
-    def at_most(kind: int, value: int) -> None:
+    def at_most(kind: int, value: int, beyond: int = 0) -> None:
         soft, hard = resource.getrlimit(kind)
         best = min(v for v in (value, soft, hard) if v >= 0)
+        last = best + beyond if hard < 0 else min(best + beyond, hard)
         with contextlib.suppress(ValueError, OSError):
-            resource.setrlimit(kind, (best, hard))
+            resource.setrlimit(kind, (best, last))
 
     at_most(resource.RLIMIT_CORE, 0)
     at_most(resource.RLIMIT_FSIZE, limits.file_size)
-    at_most(resource.RLIMIT_CPU, int(timeout * min(usable_cores(), 8)) + 10)
+    at_most(resource.RLIMIT_CPU, int(timeout * min(cores(), 8)) + 10, beyond=5)
     if os.getuid() != 0:  # the system does not count root's
         at_most(resource.RLIMIT_NPROC, tasks + limits.processes + SPARE_TASKS)
     if memory:

@@ -12,7 +12,7 @@ import platform
 import signal
 import struct
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 # <sched.h>
@@ -62,6 +62,19 @@ def go_first() -> bool:
     return True
 
 
+@contextlib.contextmanager
+def going_along() -> Iterator[None]:
+    """Let the block, which takes long, run beside other processes again."""
+    if sys.platform != "linux" or os.sched_getscheduler(0) == os.SCHED_OTHER:
+        yield
+        return
+    os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+    try:
+        yield
+    finally:
+        go_first()
+
+
 def tasks() -> int:
     """Return how many tasks the machine has; 0 where it does not say."""
     try:
@@ -95,6 +108,61 @@ def own_proc() -> bool:
     libc = _libc()
     flags = _MS_NOSUID | _MS_NODEV | _MS_NOEXEC
     return libc is not None and libc.mount(b"proc", b"/proc", b"proc", flags, None) == 0
+
+
+class Apart:
+    """Lets each next child of this process be the first process of a namespace of its own.
+
+    This process must itself be in one that `own_processes` made.
+    """
+
+    def __init__(self) -> None:
+        """Remember the namespace that this process is in."""
+        self._libc = _libc()
+        self._home = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+
+    def fork(self) -> tuple[int, bool]:
+        """Fork; return what ``os.fork`` does, and whether the child has a namespace of its own."""
+        assert self._libc is not None
+        apart = int(self._libc.unshare(CLONE_NEWPID)) == 0
+        parent = os.getpid()
+        try:
+            process = os.fork()
+        finally:
+            if apart and os.getpid() == parent:
+                self._libc.setns(self._home, CLONE_NEWPID)
+        return process, apart
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        os.close(self._home)
+
+
+def own_mounts() -> bool:
+    """Have mounts of this process's own, that only it and its children see."""
+    libc = _libc()
+    if libc is None or libc.unshare(CLONE_NEWNS) != 0:
+        return False
+    return int(libc.mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None)) == 0
+
+
+_KEPT_CAPABILITIES = sum(1 << number for number in range(8) if number != 5)
+"""What root may do with files and users (<linux/capability.h>); 5 is to signal any process."""
+
+
+def without_powers() -> bool:
+    """Give up what the superuser may do beyond files: mounts, tracing, the clock, devices."""
+    libc = _libc()
+    if libc is None:
+        return False
+    header = struct.pack("<II", 0x2008_0522, 0)
+    kept = _KEPT_CAPABILITIES
+    data = ctypes.create_string_buffer(24)
+    if libc.capget(header, data) != 0:
+        return False
+    effective, permitted, *_ = struct.unpack("<6I", data.raw)
+    low = (effective & kept, permitted & kept, 0)
+    return int(libc.capset(header, struct.pack("<6I", *low, 0, 0, 0))) == 0
 
 
 def _mapped(user: int, group: int) -> bool:

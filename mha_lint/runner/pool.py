@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import select
 import shutil
@@ -20,16 +21,27 @@ from mha_lint.model import wire
 from mha_lint.model.report import NotChecked
 from mha_lint.model.target import TargetSpec
 from mha_lint.runner import linux
+from mha_lint.runner.claims import refusal
 from mha_lint.runner.endings import ended_early, out_of_time
 from mha_lint.runner.frames import ClosedError, receive, send
 from mha_lint.runner.jobs import GRACE, End, Ended, Outcome, Plan, Ready, Start
+from mha_lint.runner.preload import preloadable
 
-PATIENCE = 3.0
+WORTH = 3
+"""Targets to come, above which a package is imported for all of them."""
+SILENCE = 15.0
 """Seconds behind a worker's last moment after which its server is given up."""
+PATIENCE = 3.0
+"""Seconds that a server has to end."""
 
 
 class ServerError(RuntimeError):
-    """The server could not be started: what it printed last."""
+    """The server could not be started: what it printed last; ``killed``: a signal ended it."""
+
+    def __init__(self, why: str, *, killed: bool = False) -> None:
+        """Say why."""
+        super().__init__(why)
+        self.killed = killed
 
 
 class Pool:
@@ -77,21 +89,25 @@ class Pool:
         doubtful: deque[tuple[int, TargetSpec]] = deque()
         running: dict[int, TargetSpec] = {}
         retried: set[int] = set()
+        packages = _Packages()
         while waiting or running or doubtful:
             alone = not waiting and not running
             queue, most = (doubtful, 1) if alone else (waiting, self._jobs)
             while queue and len(running) < most:
+                if running and packages.due(len(queue)):
+                    break  # it waits until nobody runs
                 number, spec = queue.popleft()
                 if starting is not None:
                     starting(spec)
                 running[number] = spec
-                if not self._hand_over(Start(number, spec, len(queue))):
+                if not self._hand_over(Start(number, spec, len(queue), packages.take(len(queue)))):
                     break
             try:
                 ended, body = self._next()
             except ClosedError:
                 lost = sorted(running.items())
                 running.clear()
+                packages = _Packages(used=False)
                 self._restart()
                 for number, spec in lost:
                     if number in retried:
@@ -101,18 +117,30 @@ class Pool:
                         doubtful.append((number, spec))
                 continue
             spec = running.pop(ended.number)
-            if (
-                ended.end is End.LOST
-                and ended.code in _FROM_OUTSIDE
-                and ended.number not in retried
-            ):
+            if ended.number not in retried and self._from_outside(ended):
                 retried.add(ended.number)
                 doubtful.append((ended.number, spec))
                 continue
-            yield ended.number, self._outcome(spec, ended, body)
+            outcome = self._outcome(spec, ended, body)
+            packages.note(outcome.imported)
+            yield ended.number, dataclasses.replace(outcome, imported=())
+
+    def _from_outside(self, ended: Ended) -> bool:
+        """Return whether another process can have brought this end about.
+
+        Where all targets see each other, any signal may be another target's.
+        """
+        if ended.end is not End.LOST or ended.code >= 0:
+            return False
+        return ended.code in _FROM_OUTSIDE or "processes" not in self._ready().confined
 
     def _outcome(self, spec: TargetSpec, ended: Ended, body: bytes) -> Outcome:
-        """Return what the worker wrote, or why it wrote nothing."""
+        """Return what the worker wrote, or why it wrote nothing, with the time that it took."""
+        outcome = self._written(spec, ended, body)
+        report = dataclasses.replace(outcome.report, seconds=ended.seconds)
+        return dataclasses.replace(outcome, report=report)
+
+    def _written(self, spec: TargetSpec, ended: Ended, body: bytes) -> Outcome:
         if ended.end is End.TIME:
             return _failed(out_of_time(self._plan.settings, ended), spec)
         if ended.end is not End.DONE:
@@ -121,6 +149,8 @@ class Pool:
             outcome = wire.load(Outcome, body)
             if outcome.report.target != spec.text:
                 raise wire.WireError("it is about another target")
+            if why := refusal(outcome.report):
+                raise wire.WireError(why)
         except wire.WireError as error:
             return _failed(NotChecked(f"its process sent no valid report: {error}"), spec)
         return outcome
@@ -142,23 +172,34 @@ class Pool:
         """
         assert self._server is not None
         stream = self._server.stream
-        longest = self._plan.settings.timeout + GRACE + PATIENCE
+        longest = self._plan.settings.timeout + GRACE + SILENCE
         if not select.select([stream], [], [], longest)[0]:
             raise ClosedError
         ended = wire.load(Ended, receive(stream))
         return ended, receive(stream)
 
     def _ready(self) -> Ready:
-        if self._server is None:
-            self._start()
-        assert self._server is not None
-        return self._server.ready()
+        """Return what the server says of itself; one that was killed meanwhile is replaced, twice.
 
-    def _start(self) -> None:
+        Raises:
+            ServerError: it could not be started.
+        """
+        for left in (2, 1, 0):
+            server = self._server or self._start()
+            try:
+                return server.ready()
+            except ServerError as error:
+                if not error.killed or not left:
+                    raise
+                self._restart()
+        raise AssertionError("the last turn returns or raises")
+
+    def _start(self) -> _Server:
         self._started += 1
         folder = self._scratch / f"server{self._started}"
-        folder.mkdir()
+        folder.mkdir(parents=True)  # a server that ends takes an empty folder above with it
         self._server = _Server(self._plan, folder)
+        return self._server
 
     def _restart(self) -> None:
         if self._server is not None:
@@ -171,6 +212,34 @@ class Pool:
             self._server.close()
             self._server = None
         shutil.rmtree(self._scratch, ignore_errors=True)
+
+
+class _Packages:
+    """The packages that targets have imported, each to be imported in the server once.
+
+    Not where a server has been lost: it may have been one of them.
+    """
+
+    def __init__(self, *, used: bool = True) -> None:
+        self._used = used
+        self._known: set[str] = set()
+        self._wanted: set[str] = set()
+
+    def note(self, names: Sequence[str]) -> None:
+        self._wanted |= set(preloadable(names)) - self._known
+
+    def due(self, left: int) -> bool:
+        """Return whether it pays: some are wanted, and enough targets are to come."""
+        return self._used and bool(self._wanted) and left > WORTH
+
+    def take(self, left: int) -> tuple[str, ...]:
+        """Return the packages to import now."""
+        if not self.due(left):
+            return ()
+        found = preloadable(self._wanted)
+        self._known |= self._wanted
+        self._wanted.clear()
+        return found
 
 
 _SERVER_LOST = NotChecked("it ended the process that watches over it, twice")
@@ -217,12 +286,13 @@ class _Server:
             try:
                 self._state = wire.load(Ready, receive(self.stream))
             except ClosedError:
-                self._process.wait()
+                code = self._process.wait()
                 self._log.seek(0)
                 said = self._log.read().decode(errors="replace").strip().splitlines()
-                why = said[-1] if said else f"it ended with exit code {self._process.returncode}"
+                why = said[-1] if said else f"it ended with exit code {code}"
+                killed = code < 0 or code & 0xFF > 0xFF - signal.NSIG  # its own or of one below
                 raise ServerError(
-                    f"the process that imports torch could not be started: {why}"
+                    f"the process that imports torch could not be started: {why}", killed=killed
                 ) from None
         return self._state
 
@@ -248,6 +318,8 @@ _ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
+    # Of each thread, glibc would take 64 MiB of addresses, which are limited.
+    "MALLOC_ARENA_MAX": "2",
 }
 
 

@@ -28,6 +28,7 @@ class Reads:
         own = (str(Path(__file__).parents[1]), str(builtin_pack()))
         self._beside = (*_SYSTEM, *(f"{p}{os.sep}" for p in (*installed, *own, scratch)))
         self._seen: set[str] = set()
+        self._loaded = set(sys.modules)
         self._on = False
 
     def watch(self) -> None:
@@ -48,7 +49,8 @@ class Reads:
     def result(self) -> tuple[FileRead, ...] | None:
         """Return the files of the user that were read or are imported; None: too many."""
         self._on = False
-        loaded = {str(getattr(m, "__file__", None) or "") for m in list(sys.modules.values())}
+        new = [m for name, m in list(sys.modules.items()) if name not in self._loaded]
+        loaded = {str(getattr(m, "__file__", None) or "") for m in new}
         seen = {_source(p) for p in self._seen | loaded}
         files = {p for p in seen if p and not p.startswith(self._beside)}
         folders = {f"{os.path.dirname(p)}{os.sep}" for p in files}  # noqa: PTH120

@@ -18,7 +18,8 @@ from mha_lint.model.report import NotChecked, RunReport, TargetReport
 from mha_lint.model.settings import Running, Settings, UsageError
 from mha_lint.model.target import TargetSpec
 from mha_lint.runner.cache import Cache, no_cache
-from mha_lint.runner.jobs import Limits, Outcome, Plan, usable_cores
+from mha_lint.runner.jobs import Limits, Outcome, Plan
+from mha_lint.runner.machine import usual_jobs, usual_memory
 from mha_lint.runner.pool import Pool, ServerError
 from mha_lint.runner.reads import digest
 from mha_lint.runner.shards import part_of
@@ -30,7 +31,6 @@ _CHANGED = NotChecked(
     "its file changed while it was checked", "check it again when nothing writes to it"
 )
 _INTERRUPTED = NotChecked("the run was interrupted before it was checked")
-_MOST_MEMORY = 8 << 30
 
 
 class Executor(Protocol):
@@ -89,7 +89,7 @@ class Runner:
         rules: bool,
     ) -> RunReport:
         started = time.perf_counter()
-        plan = Plan(settings, Limits(memory=self._memory()), rules)
+        plan = Plan(settings, Limits(memory=self._running.memory or usual_memory()), rules)
         with contextlib.ExitStack() as stack:
             stack.enter_context(_interruptible())
             cache = Cache.of(plan) if self._running.cache and rules else no_cache()
@@ -130,13 +130,8 @@ class Runner:
 
             return connect(self._running.executor, plan)
         single = len(specs) == 1 and isinstance(specs[0], TargetSpec) and specs[0].stated
-        jobs = self._running.jobs or (1 if single else usable_cores())
+        jobs = self._running.jobs or (1 if single else usual_jobs())
         return Pool(plan, jobs=jobs)
-
-    def _memory(self) -> int:
-        if self._running.memory is not None:
-            return self._running.memory
-        return min(_MOST_MEMORY, _machine_memory() // 2)
 
 
 class _Work:
@@ -227,12 +222,3 @@ def _interruptible() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def _machine_memory() -> int:
-    import os
-
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ValueError, OSError, AttributeError):
-        return 2 * _MOST_MEMORY

@@ -1,8 +1,8 @@
 """The process that imports torch once, forks a worker for each target and watches over it.
 
-It runs no user code. On Linux it is, wherever that is allowed, the first process of a namespace:
-its workers cannot signal it or anything outside, and end with it whatever they do. It ends when the
-command that started it does.
+It runs no user code. On Linux it is, wherever that is allowed, the first process of a namespace, and
+each worker is the first of another one below: it sees no process but its own, and all that it started
+ends with it. The server ends when the command that started it does.
 """
 
 from __future__ import annotations
@@ -26,14 +26,17 @@ from mha_lint.model.target import TargetSpec
 from mha_lint.runner import linux
 from mha_lint.runner.frames import ClosedError, receive, send
 from mha_lint.runner.jobs import GRACE, End, Ended, Plan, Ready, Start
+from mha_lint.runner.preload import preload
 
 NO_NAMESPACE = 77
 """Exit code: the namespace could not be made."""
 TICK = 0.03
 MANY = 4
 """Targets to come, above which it pays to warm up."""
-SAID = 4000
+SAID = 16_000
 """Bytes of a worker's output that are kept, the last ones."""
+DRAINED = 100
+"""Reads of what a worker wrote before its end; what it left behind may write for ever."""
 LONGEST = 1 << 27
 """Bytes that a worker's report may have."""
 PLAIN = "MHA_LINT_PLAIN_PROCESSES"
@@ -48,7 +51,6 @@ def main(control: int, command: int) -> NoReturn:
         if code != NO_NAMESPACE:
             os._exit(code)
     linux.adopt_orphans()
-    linux.go_first()
     os._exit(_serve(control, (os.getpid(), command), namespace=False))
 
 
@@ -64,7 +66,6 @@ def _in_namespace(control: int, command: int) -> int:
             linux.die_with_parent()
             if not linux.own_proc():
                 os._exit(NO_NAMESPACE)
-            linux.go_first()
             os._exit(_serve(control, (), namespace=True))
         _, status = os.waitpid(inner, 0)
         os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
@@ -82,6 +83,7 @@ def _serve(control: int, spared: tuple[int, ...], *, namespace: bool) -> int:
     server = _Server(stream, plan, scratch, spared, namespace=namespace)
     try:
         server.prepare()
+        linux.go_first()
         server.loop()
     except ClosedError:
         return 0
@@ -97,7 +99,10 @@ class _Worker:
     result: int
     output: int
     folder: Path
+    began: float
     deadline: float
+    apart: bool
+    """Whether it is the first process of its own namespace."""
     body: bytearray = field(default_factory=bytearray)
     said: bytearray = field(default_factory=bytearray)
     end: End | None = None
@@ -107,6 +112,7 @@ class _Worker:
         return len(self.body) >= 8 and len(self.body) - 8 >= int.from_bytes(self.body[:8], "big")
 
     def report(self) -> bytes:
+        """Return the report; empty where it is not whole."""
         return bytes(self.body[8:]) if self.complete() else b""
 
 
@@ -121,10 +127,12 @@ class _Server:
         self._spared = spared
         self._namespace = namespace
         self._workers: dict[int, _Worker] = {}
+        self._dying: dict[int, Path] = {}
         self._counted = 0.0
         self._usual = 0
         self._warm = False
         self._left = 0
+        self._apart = linux.Apart() if namespace else None
 
     def prepare(self) -> None:
         """Import what judges, and tell the command."""
@@ -151,7 +159,7 @@ class _Server:
         control = self._stream.fileno()
         while True:
             places = {control: None, **self._places()}
-            wait = TICK if self._workers else None
+            wait = TICK if self._workers or self._dying else None
             ready, _, _ = select.select(list(places), [], [], wait)
             for place in ready:
                 if place == control:
@@ -160,7 +168,8 @@ class _Server:
                     self._read(place)
             self._look_after()
             if not ready and not self._warm and self._left > MANY:
-                self._warm_up()
+                with linux.going_along():
+                    self._warm_up()
 
     def _places(self) -> dict[int, _Worker]:
         return {p: w for w in self._workers.values() for p in (w.result, w.output) if p >= 0}
@@ -169,19 +178,25 @@ class _Server:
         from mha_lint.runner.worker import work
 
         self._left = job.left
+        if job.preload:
+            with linux.going_along():
+                preload(job.preload)
         folder = self._scratch / f"home{job.number}"
         folder.mkdir()
-        result, result_end = os.pipe()
+        result, result_end = (end.detach() for end in socket.socketpair())  # not to be reopened
         output, output_end = os.pipe()
-        process = os.fork()
+        process, apart = (os.fork(), False) if self._apart is None else self._apart.fork()
         if process == 0:
-            work(job.spec, self._setting, folder, result_end, output_end)
+            work(job.spec, self._setting, folder, result_end, output_end, apart=apart)
         os.close(result_end)
         os.close(output_end)
         os.set_blocking(output, False)
         os.set_blocking(result, False)
-        deadline = time.monotonic() + self._plan.settings.timeout + GRACE
-        self._workers[process] = _Worker(job.number, process, result, output, folder, deadline)
+        now = time.monotonic()
+        self._workers[process] = _Worker(
+            job.number, process, result, output, folder, now,
+            now + self._plan.settings.timeout + GRACE, apart,
+        )  # fmt: skip
 
     def _read(self, place: int) -> None:
         worker = self._places().get(place)
@@ -191,6 +206,8 @@ class _Server:
             part = os.read(place, 1 << 16)
         except BlockingIOError:
             return
+        except ConnectionError:  # it ended with something of ours unread
+            part = b""
         if place == worker.output:
             worker.said += part
             del worker.said[:-SAID]
@@ -205,6 +222,7 @@ class _Server:
 
     def _look_after(self) -> None:
         now = time.monotonic()
+        self._bury()
         for worker in list(self._workers.values()):
             if worker.complete():
                 self._end(worker, End.DONE)
@@ -231,7 +249,10 @@ class _Server:
         for worker in list(self._workers.values()):
             if len(linux.descendants(worker.process, found)) > self._plan.limits.processes:
                 self._end(worker, End.PROCESSES)
-        self._leave_none_behind()
+        seen = [worker.process for worker in self._workers.values() if not worker.apart]
+        if seen:
+            linux.kill(seen, signal.SIGCONT)  # another target may have stopped them
+            self._leave_none_behind()
 
     def _leave_none_behind(self) -> None:
         """Kill and reap children that are no workers: their own parents ended, and left them to us."""
@@ -240,12 +261,12 @@ class _Server:
             strays = [
                 process
                 for process, parent in linux.parents().items()
-                if parent == own and process not in self._workers
+                if parent == own and process not in self._workers and process not in self._dying
             ]
             linux.kill(strays)
             with contextlib.suppress(ChildProcessError):
                 while ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
-                    if ended.si_pid in self._workers:
+                    if ended.si_pid in self._workers or ended.si_pid in self._dying:
                         break  # its own end is told elsewhere
                     os.waitpid(ended.si_pid, os.WNOHANG)
             if not strays:
@@ -253,29 +274,48 @@ class _Server:
 
     def _end(self, worker: _Worker, end: End, status: int | None = None) -> None:
         """Kill what is left of the worker, tell the command, and clear up behind it."""
-        while worker.output >= 0 and select.select([worker.output], [], [], 0)[0]:
-            before = worker.output
-            self._read(before)
-        self._kill(worker.process)
-        if status is None:
+        if status is None or not worker.apart:
+            self._kill(worker)
+        if status is None and not worker.apart:
             _, status = os.waitpid(worker.process, 0)
+        for _ in range(DRAINED):
+            if worker.output < 0 or not select.select([worker.output], [], [], 0)[0]:
+                break
+            self._read(worker.output)
         del self._workers[worker.process]
-        self._leave_none_behind()
+        if not worker.apart:
+            self._leave_none_behind()
         for place in (worker.result, worker.output):
             if place >= 0:
                 os.close(place)
         said = worker.said.decode(errors="replace")
         body = worker.report()
-        code = os.waitstatus_to_exitcode(status)
-        ended = Ended(worker.number, end, code, len(body), said)
+        code = -signal.SIGKILL if status is None else os.waitstatus_to_exitcode(status)
+        seconds = time.monotonic() - worker.began
+        ended = Ended(worker.number, end, code, len(body), said, seconds)
         send(self._stream, wire.dump(ended), body)
-        shutil.rmtree(worker.folder, ignore_errors=True)
+        if status is None:  # with all that it started this may take a while
+            self._dying[worker.process] = worker.folder
+        else:
+            shutil.rmtree(worker.folder, ignore_errors=True)
 
-    def _kill(self, process: int) -> None:
-        """Kill a worker and all below it: what is stopped first cannot fork while we look.
+    def _bury(self) -> None:
+        """Clear up behind those that were killed and are now gone."""
+        for process, folder in list(self._dying.items()):
+            if os.waitpid(process, os.WNOHANG)[0]:
+                del self._dying[process]
+                shutil.rmtree(folder, ignore_errors=True)
 
-        What is faster than that ends with this process, where it is the first of a namespace.
+    def _kill(self, worker: _Worker) -> None:
+        """Kill a worker and all below it.
+
+        With the first process of a namespace, all of it ends. Else what is stopped first cannot
+        fork while we look, and what is faster than that ends with this process, where it can.
         """
+        process = worker.process
+        if worker.apart:
+            linux.kill({process})
+            return
         known: set[int] = set()
         for turn in range(1000):
             tree = {process, *linux.descendants(process, linux.parents())}
@@ -284,18 +324,16 @@ class _Server:
                 break
             known |= tree
             if turn > 10 and self._namespace:
-                self._give_up(process)
+                self._give_up(worker)
         linux.kill(known)
         with contextlib.suppress(OSError):
             os.killpg(process, signal.SIGKILL)
 
-    def _give_up(self, process: int) -> NoReturn:
+    def _give_up(self, worker: _Worker) -> NoReturn:
         """End at once, and with it everything in the namespace; the command starts another server."""
-        worker = self._workers.get(process)
-        if worker is not None:
-            told = Ended(worker.number, End.PROCESSES, -signal.SIGKILL, 0)
-            with contextlib.suppress(ClosedError):
-                send(self._stream, wire.dump(told), b"")
+        told = Ended(worker.number, End.PROCESSES, -signal.SIGKILL, 0)
+        with contextlib.suppress(ClosedError):
+            send(self._stream, wire.dump(told), b"")
         shutil.rmtree(self._scratch, ignore_errors=True)
         os._exit(1)
 
@@ -320,8 +358,8 @@ class _Server:
 
     def close(self) -> None:
         """End all workers and remove what they left."""
-        for process in list(self._workers):
-            self._kill(process)
+        for worker in list(self._workers.values()):
+            self._kill(worker)
         for _ in range(100):
             left = linux.descendants(os.getpid(), linux.parents())
             if not left:
@@ -332,3 +370,5 @@ class _Server:
                     pass
             time.sleep(0.01)
         shutil.rmtree(self._scratch, ignore_errors=True)
+        with contextlib.suppress(OSError):  # not empty: the command has another server already
+            self._scratch.parent.rmdir()

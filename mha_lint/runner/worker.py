@@ -5,22 +5,27 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import faulthandler
+import mmap
 import os
 import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 import torch
 
 from mha_lint.engine.one import judge_one, work_of
+from mha_lint.engine.unchecked import not_checked
 from mha_lint.model import wire
-from mha_lint.model.report import Status
+from mha_lint.model.report import NotChecked, Status
+from mha_lint.model.speakable import speakable
 from mha_lint.model.target import TargetSpec
 from mha_lint.rulebook.pack import LoadedRule
 from mha_lint.runner import linux
 from mha_lint.runner.jobs import Outcome, Plan
 from mha_lint.runner.limits import homes, limit_resources
+from mha_lint.runner.preload import imported
 from mha_lint.runner.reads import Reads
 
 _exit = os._exit
@@ -42,14 +47,23 @@ class Setting:
     confined: bool
 
 
-def work(spec: TargetSpec, setting: Setting, folder: Path, result: int, output: int) -> None:
+SPARE = 64 << 20
+"""Bytes of addresses that are kept free for the report of a target that has taken all others."""
+
+
+def work(
+    spec: TargetSpec, setting: Setting, folder: Path, result: int, output: int, *, apart: bool
+) -> NoReturn:
     """Judge `spec`, write its outcome to the descriptor `result`, and end the process.
 
-    `folder`: an empty one, the target's home; `output`: takes what is printed.
+    `folder`: an empty one, the target's home; `output`: takes what is printed; `apart`: this is the
+    first process of its own namespace.
     """
     code = 70
     try:
         result = _alone(result, output)
+        if apart and linux.own_mounts():
+            linux.own_proc()
         faulthandler.enable(file=2)
         os.environ.update(homes(folder))
         for place in homes(folder).values():
@@ -63,13 +77,16 @@ def work(spec: TargetSpec, setting: Setting, folder: Path, result: int, output: 
             memory=not torch.cuda.is_available(),
         )
         if setting.confined:
+            linux.without_powers()
             linux.without_network(setting.spared)
         reads = Reads(str(folder))
         reads.watch()
-        _write(result, wire.dump(_outcome(spec, setting, reads)))
+        spare = mmap.mmap(-1, SPARE)
+        _write(result, wire.dump(_outcome(spec, setting, reads, spare)))
         code = 0
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(BaseException):
+            os.write(2, f"\n{type(error).__name__}\n".encode())
             import traceback
 
             os.write(2, traceback.format_exc().encode(errors="backslashreplace"))
@@ -77,13 +94,22 @@ def work(spec: TargetSpec, setting: Setting, folder: Path, result: int, output: 
         _exit(code)
 
 
-def _outcome(spec: TargetSpec, setting: Setting, reads: Reads) -> Outcome:
+def _outcome(spec: TargetSpec, setting: Setting, reads: Reads, spare: mmap.mmap) -> Outcome:
     settings = setting.plan.settings
-    report, crashes = judge_one(spec, work_of(spec, settings), settings, setting.rules)
+    try:
+        report, crashes = judge_one(spec, work_of(spec, settings), settings, setting.rules)
+    except Exception:
+        raise
+    except BaseException as raised:  # what no code catches that expects errors
+        error = speakable(raised)
+        why = f"it raised {type(error).__name__}: {error}"
+        report, crashes = not_checked(NotChecked(why), spec), []
+    finally:
+        spare.close()
     rested = reads.result()
     quick = report.status is not Status.FAILED or report.seconds < settings.timeout / 2
     lasting = rested is not None and quick and not crashes
-    return Outcome(report, tuple(crashes), rested or (), lasting)
+    return Outcome(report, tuple(crashes), rested or (), lasting, imported())
 
 
 def _alone(result: int, output: int) -> int:

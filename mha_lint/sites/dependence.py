@@ -7,12 +7,14 @@ Edges carry values only. An operation that reads no more than the shape of its o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import cached_property
 
 import torch
 from torch.fx import Node
 
 from mha_lint.capture import Recording
 from mha_lint.model.source import Frame
+from mha_lint.sites.nodes import Nodes, Numbering, numbers_in
 
 SHAPE_ONLY = frozenset(
     [
@@ -52,28 +54,42 @@ def operands(node: Node) -> list[Node]:
     return list(node.all_input_nodes)[: 1 if op(node) in LIKE_ANOTHER else None]
 
 
+MOST = 10_000
+"""Nodes up to which what each depends on is worked out once: as many bits are kept for each."""
+
+
 class Dependence:
     """Order, dependence and reachability in one recording."""
 
     def __init__(self, recording: Recording) -> None:
         """Walk the graph of `recording` once."""
         self.recording = recording
-        self.order: dict[Node, int] = {}
+        self.nodes: list[Node] = list(recording.graph.nodes)
+        self._numbering = Numbering(self.nodes)
+        self.order: dict[Node, int] = self._numbering.number
         self._operands: dict[Node, list[Node]] = {}
         self._on_data: dict[Node, bool] = {}
-        self._on_parameters: dict[Node, frozenset[str]] = {}
+        self._on_parameters: dict[Node, int] = {}
+        self._names: list[str] = []
         self._users: dict[Node, list[Node]] = {}
+        self._above: list[int] | None = None
+        self._below: list[int] | None = None
         placeholders = set(recording.placeholders)
-        for index, node in enumerate(recording.graph.nodes):
-            self.order[node] = index
+        known: dict[str, int] = {}
+        for node in self.nodes:
             read = self._operands[node] = operands(node)
+            own = 0
+            name = node.meta.get("parameter")
+            if name:
+                own = 1 << known.setdefault(name, len(known))
+            on_data = node in placeholders
             for one in read:
                 self._users.setdefault(one, []).append(node)
-            self._on_data[node] = node in placeholders or any(self._on_data[n] for n in read)
-            names = (
-                frozenset([node.meta["parameter"]]) if node.meta.get("parameter") else frozenset()
-            )
-            self._on_parameters[node] = names.union(*(self._on_parameters[n] for n in read))
+                on_data = on_data or self._on_data[one]
+                own |= self._on_parameters[one]
+            self._on_data[node] = on_data
+            self._on_parameters[node] = own
+        self._names = list(known)
         self.live = self.ancestors(recording.outputs)
         self.picks = any(self._is_pick(node) for node in self.live)
         """Whether the data itself decides which elements are read: code that may fail on other data."""
@@ -112,7 +128,7 @@ class Dependence:
 
     def parameters(self, node: Node) -> frozenset[str]:
         """Return the names of the parameters that `node` depends on."""
-        return self._on_parameters[node]
+        return frozenset(self._names[i] for i in numbers_in(self._on_parameters[node]))
 
     def learned_only(self, node: Node) -> bool:
         """Return whether `node` is made from parameters and constants, with a parameter in it."""
@@ -122,18 +138,60 @@ class Dependence:
         """Return the nodes that read the value of `node`."""
         return self._users.get(node, [])
 
-    def ancestors(self, nodes: Iterable[Node]) -> set[Node]:
+    def ancestors(self, nodes: Iterable[Node]) -> Nodes:
         """Return `nodes` and all that they depend on."""
-        return _closure(nodes, self._operands.__getitem__)
+        bits = 0
+        if self._small:
+            above = self._all_above()
+            for node in nodes:
+                bits |= above[self.order[node]]
+        else:
+            bits = self._numbering.bits(_closure(nodes, self._operands.__getitem__))
+        return Nodes(self._numbering, bits)
 
-    def descendants(self, nodes: Iterable[Node]) -> set[Node]:
+    def descendants(self, nodes: Iterable[Node]) -> Nodes:
         """Return `nodes` and all that depends on them."""
-        return _closure(nodes, self.users)
+        bits = 0
+        if self._small:
+            below = self._all_below()
+            for node in nodes:
+                at = self.order[node]
+                bits |= below[at] << at
+        else:
+            bits = self._numbering.bits(_closure(nodes, self.users))
+        return Nodes(self._numbering, bits)
+
+    @property
+    def _small(self) -> bool:
+        return len(self.order) <= MOST
+
+    def _all_above(self) -> list[int]:
+        """Return the bits of what each node depends on, its own among them."""
+        if self._above is None:
+            order, above = self.order, list[int]()
+            for at, node in enumerate(self.nodes):
+                bits = 1 << at
+                for one in self._operands[node]:
+                    bits |= above[order[one]]
+                above.append(bits)
+            self._above = above
+        return self._above
+
+    def _all_below(self) -> list[int]:
+        """Return the bits of what depends on each node, counted from its own."""
+        if self._below is None:
+            order, below = self.order, [1] * len(self.order)
+            for at, node in reversed(list(enumerate(self.nodes))):
+                for one in self.users(node):
+                    user = order[one]
+                    below[at] |= below[user] << (user - at)
+            self._below = below
+        return self._below
 
     def between(self, start: Node, end: Node) -> list[Node]:
         """Return the nodes on the paths from `start` (left out) to `end` (kept), in order."""
-        on_path = (self.descendants([start]) & self.ancestors([end])) - {start}
-        return sorted(on_path, key=self.order.__getitem__)
+        on_path = self.descendants([start]) & self.ancestors([end])
+        return [node for node in on_path if node is not start]
 
     def bottlenecks(self, start: Node, end: Node) -> list[Node]:
         """Return the nodes that every path from `start` (left out) to `end` (kept) passes, in order."""
@@ -149,9 +207,21 @@ class Dependence:
 
     def inputs_of(self, node: Node) -> frozenset[str]:
         """Return the names of the inputs that `node` depends on."""
-        above = self.ancestors([node])
-        named = zip(self.recording.placeholders, self.recording.input_names, strict=True)
-        return frozenset(name for placeholder, name in named if placeholder in above)
+        return frozenset(self._inputs[n] for n in self.ancestors([node]) & self._inputs.keys())
+
+    @cached_property
+    def _inputs(self) -> dict[Node, str]:
+        return dict(zip(self.recording.placeholders, self.recording.input_names, strict=True))
+
+    @cached_property
+    def live_parameters(self) -> frozenset[str]:
+        """Return the names of the parameters that an output depends on."""
+        return frozenset(n.meta["parameter"] for n in self.live if n.meta.get("parameter"))
+
+    @cached_property
+    def dtypes(self) -> frozenset[torch.dtype]:
+        """Return the types of all tensors of the recording."""
+        return frozenset(n.meta["dtype"] for n in self.nodes if "dtype" in n.meta)
 
 
 def _closure(start: Iterable[Node], step: Callable[[Node], list[Node]]) -> set[Node]:

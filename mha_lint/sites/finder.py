@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 from torch import Tensor
 from torch.fx import Node
 
@@ -127,10 +129,13 @@ class Finder:
         """Return the score contractions behind `weights`, each with those added to it."""
         found: list[Contraction] = []
         added: list[Node] = []
-        front: list[tuple[Node, int, bool]] = [(weights, 0, False)]
+        reached = weights in self.sources.mixed_by_layout
+        if not reached and weights not in self.sources.behind_softmax(SOFTMAX):
+            return []  # the whole way back to the inputs would be searched in vain
+        front = deque([(weights, 0, False)])
         seen: set[Node] = set()
         while front:
-            node, maps, normalised = front.pop(0)
+            node, maps, normalised = front.popleft()
             if node in seen or not self.dependence.on_data(node):
                 continue
             seen.add(node)
@@ -147,7 +152,7 @@ class Finder:
                 if maps > MAPS_PASSED:
                     continue
             normalised = normalised or op(node) in SOFTMAX
-            front += [(n, maps, normalised) for n in operands(node)]
+            front.extend((n, maps, normalised) for n in operands(node))
         found.sort(key=lambda c: self.dependence.order[c.node])
         return [(c, (*(o.node for o in found if o is not c), *added)) for c in found]
 

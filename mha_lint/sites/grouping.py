@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import replace
 
 from torch.fx import Node
@@ -24,31 +25,31 @@ PLACED = frozenset(
 def group_heads(dependence: Dependence, sites: list[Site]) -> list[Site]:
     """Join the sites of one loop over heads: same source lines, none feeding another's operands."""
     groups: list[list[Site]] = []
+    alike: dict[Hashable, list[list[Site]]] = {}
+    rows = _laid_side_by_side(dependence, sites)
     for site in sites:
-        for group in groups:
-            if _siblings(dependence, group, site):
+        # Heads of unequal width are a fault to be told, so only positions and samples must agree.
+        sizes = dependence.recording.values[site.scores].shape
+        candidates = alike.setdefault((site.kind, _places(site.context), sizes), [])
+        for group in candidates:
+            if _siblings(dependence, group, site, rows):
                 group.append(site)
                 break
         else:
-            groups.append([site])
+            candidates.append([site])
+            groups.append(candidates[-1])
     return [replace(g[0], members=tuple(g)) if len(g) > 1 else g[0] for g in groups]
 
 
-def _siblings(dependence: Dependence, group: list[Site], site: Site) -> bool:
-    first = group[0]
-    if first.kind is not site.kind or _places(first.context) != _places(site.context):
-        return False
-    recording = dependence.recording
-    # Heads of unequal width are a fault to be told, so only positions and samples must agree.
-    if recording.values[first.scores].shape != recording.values[site.scores].shape:
-        return False
+def _siblings(
+    dependence: Dependence, group: list[Site], site: Site, rows: list[frozenset[Node]]
+) -> bool:
     above = dependence.ancestors([site.context])
     if not any(member.context in above for member in group):
         return True
     # A loop that overwrites its input: still one loop, if its results are laid side by side.
-    return _side_by_side(
-        dependence, [*(m.context for m in group), site.context]
-    ) or _written_into_input(dependence, group, site)
+    contexts = {site.context, *(m.context for m in group)}
+    return any(contexts <= row for row in rows) or _written_into_input(dependence, group, site)
 
 
 def _written_into_input(dependence: Dependence, group: list[Site], site: Site) -> bool:
@@ -68,16 +69,15 @@ def _written_into_input(dependence: Dependence, group: list[Site], site: Site) -
     return context in _unlearned(dependence, later, PLACED)
 
 
-def _side_by_side(dependence: Dependence, contexts: list[Node]) -> bool:
-    """Return whether one cat or stack takes all `contexts`, with nothing learned between."""
-    for node in dependence.recording.graph.nodes:
-        if op(node) in ("cat", "stack") and len(operands(node)) >= len(contexts):
-            reached: set[Node] = set()
-            for part in operands(node):
-                reached |= _unlearned(dependence, part) & set(contexts)
-            if len(reached) == len(contexts):
-                return True
-    return False
+def _laid_side_by_side(dependence: Dependence, sites: list[Site]) -> list[frozenset[Node]]:
+    """Return which contexts each cat or stack takes, with nothing learned between."""
+    contexts = {site.context for site in sites}
+    rows = (
+        frozenset().union(*(_unlearned(dependence, part) & contexts for part in operands(node)))
+        for node in dependence.nodes
+        if op(node) in ("cat", "stack") and len(operands(node)) > 1
+    )
+    return [row for row in rows if len(row) > 1]
 
 
 def _unlearned(dependence: Dependence, node: Node, through: frozenset[str] = PLAIN) -> set[Node]:

@@ -48,7 +48,7 @@ def find_normaliser(dependence: Dependence, replay: Replay, start: Node, end: No
     recording = dependence.recording
     path = [n for n in dependence.between(start, end) if is_number(recording, n)]
     calls = [n for n in path if op(n) in SOFTMAX]
-    if calls:
+    if calls and not _written_out_before(dependence, replay, path, start, calls[0]):
         first = calls[0]
         out = first
         if op(first) == "log_softmax":
@@ -62,9 +62,15 @@ def find_normaliser(dependence: Dependence, replay: Replay, start: Node, end: No
     # A maximum that is taken off first couples too: what counts stands behind the exponential.
     exponentials = [n for n in path if op(n) in ("exp", "exp2")]
     couplings = _couplings(dependence, replay, exponentials[0] if exponentials else start, end)
-    if not couplings and exponentials:
-        couplings = _couplings(dependence, replay, start, end)  # normalised in log space
+    if exponentials:
+        earlier = _couplings(dependence, replay, start, exponentials[0])
+        once = len(earlier) == 1 and earlier[0] is not exponentials[0]
+        if once and _holds_logarithms(replay, earlier[0]):  # exp(x - logsumexp(x))
+            couplings = (exponentials[0], *couplings)
+        elif not couplings:
+            couplings = earlier or _couplings(dependence, replay, start, end)
     if couplings:
+        couplings = _out_of_log_space(dependence, replay, couplings, exponentials, end)
         out = couplings[0]
         logits = _before_exp(dependence, replay, path, start, out)
         return Normaliser(logits, out, "coupled", couplings[1:])
@@ -72,6 +78,53 @@ def find_normaliser(dependence: Dependence, replay: Replay, start: Node, end: No
         if op(node) in SQUASHING | SIGNED and len(operands(node)) == 1:
             return Normaliser(operands(node)[0], node, op(node))
     return Normaliser(end, end, None)
+
+
+def _written_out_before(
+    dependence: Dependence, replay: Replay, path: list[Node], start: Node, call: Node
+) -> bool:
+    """Return whether the scores are normalised by an exponential and a sum before the first `call`."""
+    above = dependence.ancestors([call])
+    exponentials = [n for n in path if op(n) in ("exp", "exp2") and n in above]
+    if not exponentials:
+        return False
+    end = operands(call)[0]
+    return bool(
+        _couplings(dependence, replay, exponentials[0], end)
+        or (end is not start and _couplings(dependence, replay, start, end))
+    )
+
+
+def _out_of_log_space(
+    dependence: Dependence,
+    replay: Replay,
+    couplings: tuple[Node, ...],
+    exponentials: list[Node],
+    end: Node,
+) -> tuple[Node, ...]:
+    """Return `couplings` with the exponential of the first in its place, where that holds logarithms."""
+    first = couplings[0]
+    if not _holds_logarithms(replay, first):
+        return couplings
+    passed = dependence.bottlenecks(first, end)
+    weights = next((n for n in passed if n in exponentials), None)
+    if weights is None:
+        return couplings
+    above = dependence.ancestors([weights])
+    if any(n is not first and n in above for n in couplings):
+        return couplings  # several in a row, as in Sinkhorn's algorithm
+    return (weights, *(n for n in couplings[1:] if n is not weights))
+
+
+def _holds_logarithms(replay: Replay, node: Node) -> bool:
+    """Return whether `node` may hold logarithms of weights, which are never positive.
+
+    Scores without their maximum are not either, but one of them is 0 in every row.
+    """
+    value = replay.base(node)
+    if not value.dim() or bool((value > 0).any()):
+        return False
+    return bool(int((value == 0).sum()) < value.numel() // max(value.shape))
 
 
 def _couplings(dependence: Dependence, replay: Replay, start: Node, end: Node) -> tuple[Node, ...]:
@@ -125,7 +178,9 @@ def _spots(at: Tensor) -> list[int]:
             below &= at < at.amax(axis, keepdim=True) - STEP
     low = below.reshape(-1).nonzero().flatten().tolist()
     low = low[:: max(1, len(low) // SPOTS)][::-1]
-    return list(dict.fromkeys(max(0, min(n - 1, s)) for s in (*low, *last_rows)))
+    # Where scores hardly differ none stays below; a mask may hide the first and the last ones.
+    spread = range(n // (2 * SPOTS), n, max(1, n // SPOTS)) if not low else ()
+    return list(dict.fromkeys(max(0, min(n - 1, s)) for s in (*low, *last_rows, *spread)))
 
 
 def _changed(value: Tensor, base: Tensor) -> Tensor:

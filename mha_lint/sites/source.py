@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 from torch.fx import Node
 
@@ -55,6 +58,8 @@ class Sources:
         self._contractions: dict[Node, Contraction | None] = {}
         self._at: dict[Node, Source | None] = {}
         self._of: dict[Node, tuple[Source, ...]] = {}
+        self._feeds: Counter[Node] | None = None
+        self._behind: dict[frozenset[str], frozenset[Node]] = {}
 
     def contraction(self, node: Node) -> Contraction | None:
         """Return `node` as a contraction, if it is one."""
@@ -96,6 +101,46 @@ class Sources:
         if node not in self._of:
             self._of[node] = tuple(self._search(node))
         return list(self._of[node])
+
+    def feeds(self, node: Node) -> int:
+        """Return how many learned maps read what was made from the source at `node`."""
+        if self._feeds is None:
+            self._feeds = Counter()
+            for one in self.recording.graph.nodes:
+                found = self.learned_map(one)
+                if found is not None:
+                    self._feeds.update({s.node for s in self.of(found[0])})
+        return self._feeds[node]
+
+    @cached_property
+    def learned_products(self) -> tuple[Node, ...]:
+        """Return the products that are made of parameters and constants alone."""
+        learned = self.dependence.learned_only
+        nodes = self.dependence.nodes
+        return tuple(n for n in nodes if learned(n) and self.contraction(n) is not None)
+
+    @cached_property
+    def mixed_by_layout(self) -> frozenset[Node]:
+        """Return what a product of data with data reaches through no other product of data."""
+        return self._reached_from(self.is_mixing, lambda n: self.learned_map(n) is not None)
+
+    def behind_softmax(self, names: frozenset[str]) -> frozenset[Node]:
+        """Return what an operation of `names` reaches through no product of data with data."""
+        if names not in self._behind:
+            self._behind[names] = self._reached_from(lambda n: op(n) in names, self.is_mixing)
+        return self._behind[names]
+
+    def _reached_from(
+        self, starts: Callable[[Node], bool], stops: Callable[[Node], bool]
+    ) -> frozenset[Node]:
+        """Return the data at which it `starts`, and all behind it up to where it `stops`."""
+        found: set[Node] = set()
+        for node in self.dependence.nodes:
+            if self.dependence.on_data(node) and (
+                (starts(node) or any(n in found for n in operands(node))) and not stops(node)
+            ):
+                found.add(node)
+        return frozenset(found)
 
     def _search(self, node: Node) -> list[Source]:
         found: list[Source] = []

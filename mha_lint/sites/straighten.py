@@ -7,6 +7,8 @@ a module that is no more than one linear map on the last axis are placed where i
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 import torch
 from torch import nn
 from torch.fx import Node
@@ -135,13 +137,14 @@ def _lift(sources: Sources, maps: list[Node]) -> None:
     root = sources.recording.module
     if not isinstance(root, nn.Module):
         return
-    modules = dict(root.named_modules())
+    modules = sources.recording.modules
+    calls = _calls(sources.recording)
     for node in maps:
         path = str(node.meta.get("module", ""))
         module = modules.get(path)
         if not path or module is None or any(module.children()):
             continue
-        inside = _inside(sources, node)
+        inside = _inside(sources, node, calls[_call_of(node)])
         if inside is None:
             continue
         names = {f"{c.__qualname__}.forward" for c in type(module).__mro__}
@@ -152,15 +155,22 @@ def _lift(sources: Sources, maps: list[Node]) -> None:
                 one.meta["own_stack"], one.meta["stack"] = stack, stack[:depth]
 
 
-def _inside(sources: Sources, node: Node) -> list[Node] | None:
-    """Return what runs in the same call as `node` when that is one linear map on the last axis."""
+def _call_of(node: Node) -> Hashable:
+    return (node.meta.get("module"), node.meta.get("call"))
+
+
+def _calls(recording: Recording) -> dict[Hashable, list[Node]]:
+    """Return what runs in each call of a module."""
+    found: dict[Hashable, list[Node]] = {}
+    for node in recording.graph.nodes:
+        if node.op == "call_function":
+            found.setdefault(_call_of(node), []).append(node)
+    return found
+
+
+def _inside(sources: Sources, node: Node, inside: list[Node]) -> list[Node] | None:
+    """Return `inside`, what runs in the call of `node`, if that is one linear map on the last axis."""
     recording, dependence = sources.recording, sources.dependence
-    where = (node.meta.get("module"), node.meta.get("call"))
-    inside = [
-        n
-        for n in recording.graph.nodes
-        if n.op == "call_function" and (n.meta.get("module"), n.meta.get("call")) == where
-    ]
     on_data = [n for n in inside if dependence.on_data(n) and is_tensor(recording, n)]
     held = set(inside)
     entries = {m for n in on_data for m in operands(n) if dependence.on_data(m) and m not in held}

@@ -10,6 +10,7 @@ heads) the axes along which nothing is mixed still come out clean.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -146,7 +147,8 @@ def _trace_at(replay: Replay, source: Node, target: Node, at: Tensor, there: Ten
         return _silent(at, response)
     # An element that the push hides, or shows, was picked by the data: that is no slope.
     finite = torch.isfinite(response) & (there.abs() < HIDDEN) & (response.abs() < HIDDEN / STEP)
-    size = response.abs().where(finite, torch.zeros_like(response))
+    size = response.abs()  # real also of what is complex
+    size = size.where(finite, torch.zeros_like(size))
     responds = finite & (size > FLAT * size.max().clamp(min=1e-300))
     faint = responds & (size < FAINT * size.max())
     if bool(faint.any()):
@@ -165,6 +167,10 @@ def _trace_at(replay: Replay, source: Node, target: Node, at: Tensor, there: Ten
         ramp = ramp.view([n if a == axis else 1 for a in range(at.dim())])
         moved = _respond(replay, source, target, at, there, weight * ramp)
         found = moved / safe * (n - 1)
+        if found.is_complex():
+            found = found.real.where(
+                found.imag.abs() < CLEAN, torch.full_like(found.real, math.nan)
+            )
         whole = found.round()
         ok = ((found - whole).abs() < CLEAN) & (whole >= 0) & (whole < n)
         # Where the target hardly moves, curvature outweighs the slope: nothing is known there.
@@ -175,7 +181,7 @@ def _trace_at(replay: Replay, source: Node, target: Node, at: Tensor, there: Ten
             told &= ~weak  # among weak ones that are no whole numbers some are so by chance
         indices.append(torch.where(told, whole, torch.full_like(whole, -1)).long())
     result = Trace(tuple(at.shape), tuple(indices), tuple(clean), responds, None)
-    if not (result.all_clean and responds.any()):
+    if not (result.all_clean and responds.any()) or response.is_complex():
         return result
     flat = result.flat().clamp(min=0)
     gain = response / weight.expand_as(at).reshape(-1)[flat]

@@ -23,6 +23,7 @@ from types import ModuleType
 import torch
 
 from mha_lint.model.report import NotChecked
+from mha_lint.model.speakable import speakable
 from mha_lint.targets.globals import fill_failed_globals
 from mha_lint.targets.guard import guarded
 from mha_lint.targets.importing import PROTECTED, LazyPackage, UserLoader, finders
@@ -130,7 +131,7 @@ def _try(
         except BaseException as other:
             if is_interrupt(other):
                 raise
-            return other
+            return speakable(other)
     assert error is not None
     return error
 
@@ -173,9 +174,10 @@ def load_module(name: str, *, timeout: float) -> Loaded | NotChecked:
             module = importlib.import_module(name)
     except TimeLimitError:
         return NotChecked(f"importing {name} took longer than {timeout:g} s", "raise --timeout")
-    except BaseException as error:
-        if is_interrupt(error):
+    except BaseException as raised:
+        if is_interrupt(raised):
             raise
+        error = speakable(raised)
         hint = ""
         if isinstance(error, ModuleNotFoundError) and error.name:
             hint = f"{error.name} is neither installed nor below the working directory"

@@ -18,6 +18,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from mha_lint.model.source import Span
+from mha_lint.model.speakable import speakable
 from mha_lint.model.target import TargetSpec
 from mha_lint.targets.attribute_dict import AnyKey, AttributeDict
 from mha_lint.targets.decouple import decoupled
@@ -25,6 +26,7 @@ from mha_lint.targets.guard import deterministic_mode, guarded, set_deterministi
 from mha_lint.targets.large import WithoutLarge, has_no_values
 from mha_lint.targets.load import Loaded
 from mha_lint.targets.resize import resized
+from mha_lint.targets.seeds import seed_torch
 from mha_lint.targets.session import is_interrupt
 from mha_lint.targets.sizes import bound_arguments, sizes_of, stated_of
 from mha_lint.targets.subject import Decoupled, Maker, Recipe, Subject, names_of
@@ -153,7 +155,7 @@ class FileMaker(Maker):
 
 def _seed(seed: int) -> None:
     """Make what user code draws repeatable, whichever library it draws it from."""
-    torch.manual_seed(seed)
+    seed_torch(seed)
     random.seed(seed)
     numpy_random: Any = sys.modules.get("numpy.random")  # not imported for this: it takes 5 ms
     if numpy_random is not None:
@@ -202,7 +204,7 @@ def run_once(subject: Subject) -> Any:
         StageError: the call failed, or its output holds no tensor.
     """
     with _stage("call"), torch.no_grad():
-        torch.manual_seed(SEED + 2)
+        seed_torch(SEED + 2)
         output = subject.module(*fresh(subject.args), **fresh(subject.kwargs))
         if next(tensors_in(output), None) is None:
             raise TypeError(f"the call returned {type(output).__name__}, without any tensor")
@@ -229,7 +231,8 @@ def _stage(name: str) -> Iterator[None]:
     except BaseException as error:
         if is_interrupt(error):
             raise
-        raise StageError(name, error) from error
+        told = speakable(error)
+        raise StageError(name, told) from told
 
 
 def _compiled(text: str, mode: str) -> CodeType:

@@ -50,8 +50,9 @@ def memory_limit(growth: int = GROWTH) -> Iterator[None]:
         yield
         return
     resource, (soft, hard) = limits
-    wanted = _held(resource) + growth
-    if 0 <= soft <= wanted or 0 <= hard <= wanted:
+    held = _held(resource)
+    wanted = held + growth
+    if not held or 0 <= soft <= wanted or 0 <= hard <= wanted:
         yield  # the system is stricter already
         return
     resource.setrlimit(resource.RLIMIT_AS, (wanted, hard))
@@ -69,7 +70,11 @@ def _limits() -> tuple[Any, tuple[int, int]] | None:
 
 
 def _held(resource: Any) -> int:
-    return int(STATM.read_text().split()[0]) * int(resource.getpagesize())
+    """Return the bytes of addresses that this process holds; 0 where no file can be opened."""
+    try:
+        return int(STATM.read_text().split()[0]) * int(resource.getpagesize())
+    except OSError:
+        return 0
 
 
 def _gpu_in_use() -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from mha_lint.model.speakable import speakable
 from mha_lint.targets.stubs import StubState
 
 INSTALLED = ("site-packages", "dist-packages")
@@ -87,7 +88,7 @@ class Session:
 
 def is_interrupt(error: BaseException) -> bool:
     """Tell whether `error` is a Ctrl-C of the person who runs mha-lint, not of the user's code."""
-    if not isinstance(error, KeyboardInterrupt):
+    if not issubclass(type(error), KeyboardInterrupt):  # isinstance would ask the error itself
         return False
     steps = traceback.extract_tb(error.__traceback__)
     return not (steps and (steps[-1].line or "").lstrip().startswith("raise"))
@@ -95,6 +96,7 @@ def is_interrupt(error: BaseException) -> bool:
 
 def describe(error: BaseException) -> str:
     """Return ``Type: first line of the message``, short."""
+    error = speakable(error)
     lines = str(error).strip().splitlines()
     text = lines[0] if lines else ""
     name = type(error).__name__

@@ -15,7 +15,7 @@ from mha_lint.targets.notebooks.ipython import plain_script
 from mha_lint.targets.notebooks.read import Notebook, NotebookError, read_notebook
 
 NOTEBOOK = ".ipynb"
-LARGEST = 32 << 20
+LARGEST = 2 << 20
 """Bytes: a tree takes some hundred times as much memory as its text."""
 
 
@@ -87,7 +87,7 @@ def _require_file(path: str) -> None:
         raise SourceError(f"{path} is a folder, not a file")
     if not stat.S_ISREG(found.st_mode):
         raise SourceError(f"{path} is no regular file, but a pipe, socket or device")
-    largest = LARGEST * (8 if path.endswith(NOTEBOOK) else 1)  # of a notebook most is pictures
+    largest = LARGEST * (16 if path.endswith(NOTEBOOK) else 1)  # of a notebook most is pictures
     if found.st_size > largest:
         size = f"{found.st_size >> 20} MiB large, more than the {largest >> 20} MiB that are read"
         raise SourceError(f"{path} is {size}", "move what is to be checked into a file of its own")
@@ -105,7 +105,8 @@ def _decoded(path: str) -> str:
         with Path(path).open("rb") as handle:
             stated, _ = tokenize.detect_encoding(handle.readline)
             handle.seek(0)
-            return handle.read().decode(stated)
+            text = handle.read().decode(stated)
+        return text.replace("\r\n", "\n").replace("\r", "\n")  # as Python itself reads lines
     except UnicodeDecodeError as error:
         name = "UTF-8" if stated in ("utf-8", "utf-8-sig") else stated
         reason = f"{path} is not {name} text (byte {error.start})"

@@ -310,6 +310,8 @@ def _files_beside(source: Source, name: str) -> Iterator[Source]:
             if file == path or seen >= MOST_FILES:
                 continue
             try:
+                if not file.is_file():  # a pipe: reading it might never end
+                    continue
                 if file.stat().st_size > MOST_BYTES or name.encode() not in file.read_bytes():
                     continue
                 seen += 1

@@ -1,8 +1,7 @@
-"""Print what mha-lint costs beside the work that cannot be avoided: ``import torch``, a forward.
+"""Pairs of runs and their ratios, and the rows of ``run.py`` that are asked for less often.
 
-Run by hand: ``python tests/bench/ratios.py [ROUNDS]``. Each figure is the median over rounds of the
-ratio (where it says ms: of the difference) of two runs made one right after the other, so that a
-busy machine slows both alike.
+Each figure is the median over rounds of the ratio (where it says ms: of the difference) of two runs
+made one right after the other, so that a busy machine slows both alike.
 """
 
 from __future__ import annotations
@@ -48,25 +47,11 @@ TORCH = ["-c", "import torch"]
 LINT = ["-m", "mha_lint"]
 
 
-def main() -> None:
-    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 7
-    print(f"{'what':<52}{'figure':>8}{'at most':>9}   against")
-    for what, figure, limit, against in rows(rounds):
-        print(f"{what:<52}{figure:>8}{limit:>9}   {against}")
-
-
 def rows(rounds: int) -> Iterator[tuple[str, str, str, str]]:
     with tempfile.TemporaryDirectory() as folder:
         one, two = Path(folder, "one.py"), Path(folder, "two.py")
         one.write_text(MODULE)
         two.write_text(MODULE.replace("MultiHeadAttention", "SecondAttention"))
-        check = [*LINT, "check", "--isolated", "-q"]
-        yield (
-            "check one.py",
-            paired(process(*check, str(one)), process(*TORCH), rounds),
-            "1.50",
-            "import torch",
-        )
         yield (
             "a second target: check one.py two.py",
             added(clocked(str(one), str(two)), clocked(str(one)), rounds),
@@ -98,13 +83,13 @@ def rows(rounds: int) -> Iterator[tuple[str, str, str, str]]:
     )
 
 
-def process(*arguments: str) -> Callable[[], None]:
+def process(*arguments: str, cwd: str | None = None) -> Callable[[], None]:
     """Return a run of Python with `arguments`; findings (exit code 1) are no failure of ours."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
 
     def run() -> None:
         done = subprocess.run(
-            [sys.executable, *arguments], env=environment, capture_output=True, check=False
+            [sys.executable, *arguments], env=environment, cwd=cwd, capture_output=True, check=False
         )
         if done.returncode > 1:
             raise RuntimeError(f"{arguments}: exit {done.returncode}\n{done.stderr.decode()}")
@@ -207,7 +192,3 @@ def seconds(run: Callable[[], None]) -> float:
     start = time.perf_counter()
     run()
     return time.perf_counter() - start
-
-
-if __name__ == "__main__":
-    main()

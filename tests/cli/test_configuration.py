@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -208,3 +209,43 @@ def test_isolated_reads_no_file(mha_lint: CommandLine, folder: Path) -> None:
     assert mha_lint("check", "a.py", "--isolated").code == 1
     outcome = mha_lint("check", "a.py", "--isolated", "--config", "pyproject.toml")
     assert "--config and --isolated exclude each other" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("a = " + "[" * 3000, "is not valid TOML (nested too deeply); mend it"),
+        ("a = " + "9" * 5000, "is not valid TOML (Exceeds the limit"),
+        ("[tool.mha-lint]\ntimeout = inf", "timeout: must be a number of seconds above 0, not inf"),
+        ("[tool.mha-lint]\ntimeout = 0x" + "f" * 400, "must be a number of seconds above 0, not "),
+        ("[tool.mha-lint]\nformat = 0x" + "f" * 9000, "not a number of thousands of digits"),
+        ("[tool.mha-lint]\nformat = '''\na\nb'''", r"not 'a\nb'"),
+        ("[tool.mha-lint]\n" + "k" * 9000 + " = 1", "unknown key 'kkkk"),
+        ("[tool.mha-lint]\nmemory = 0x" + "f" * 9000, "must be a size as"),
+        ("[tool.mha-lint]\njobs = 99999999999999", "must be a whole number above 0"),
+    ],
+    ids=["deep", "long", "inf", "large", "largest", "lines", "key", "size", "count"],
+)
+def test_hostile_values_are_errors_of_one_short_line(
+    text: str, reason: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "pyproject.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigurationError) as caught:
+        read_configuration(path, tmp_path)
+    told = str(caught.value)
+    assert told.startswith(f"{path}: ") and reason in told
+    assert told.isprintable() and len(told) < 1000
+
+
+def test_a_pipe_is_no_configuration(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pyproject.toml")
+    assert find_configuration(tmp_path) != tmp_path / "pyproject.toml"
+    with pytest.raises(ConfigurationError, match="is no regular file"):
+        read_configuration(tmp_path / "pyproject.toml", tmp_path)
+
+
+def test_a_byte_order_mark_is_no_fault(tmp_path: Path) -> None:
+    path = tmp_path / "pyproject.toml"
+    path.write_bytes(b"\xef\xbb\xbf[tool.mha-lint]\nstrict = true\n")
+    assert read_configuration(path, tmp_path).strict is True

@@ -1,28 +1,57 @@
-"""The door to torch: what it leaves of the process as it was."""
+"""Targets have processes of their own, unless the user or the system will not have it."""
 
 from __future__ import annotations
 
-import gc
 import os
+import subprocess
+import sys
+import types
 
 import pytest
 
-from mha_lint.cli.engine_access import load_engine
+from mha_lint.cli import engine_access
+from mha_lint.cli.engine_access import engine_for
+from mha_lint.model.settings import Running
+from mha_lint.runner.run import Runner
 
 
-@pytest.mark.parametrize("enabled", [True, False])
-def test_the_garbage_collector_goes_on_as_it_did(
-    enabled: bool, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
+    made = types.ModuleType("engine")
+    monkeypatch.setattr(engine_access, "load_engine", lambda: made)
+    return made
+
+
+def test_isolation_is_the_default() -> None:
+    with engine_for(Running()) as judges:
+        assert isinstance(judges, Runner)
+
+
+def test_without_isolation_this_process_judges(
+    engine: types.ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("PYTORCH_JIT", "1")
-    was = gc.isenabled()
-    try:
-        (gc.enable if enabled else gc.disable)()
-        engine = load_engine()
-        assert gc.isenabled() == enabled
-        assert gc.get_freeze_count() > 0
-    finally:
-        gc.unfreeze()
-        (gc.enable if was else gc.disable)()
-    assert engine.__name__ == "mha_lint.engine"
-    assert os.environ["PYTORCH_JIT"] == "0"
+    with engine_for(Running(isolation=False)) as judges:
+        assert judges is engine
+    assert capsys.readouterr().err == ""
+
+
+def test_a_system_without_fork_is_told(
+    engine: types.ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delattr(os, "fork")
+    with engine_for(Running()) as judges:
+        assert judges is engine
+    assert capsys.readouterr().err == (
+        "this system cannot fork: user code runs in mha-lint's own process, without isolation\n"
+    )
+
+
+def test_a_run_imports_no_torch_here() -> None:
+    code = (
+        "import sys; from mha_lint.cli.main import run;"
+        "from mha_lint.runner import run as r;"
+        "run(['check', 'nothing-here.py', '--isolated', '--no-cache']);"
+        "print(sorted({'torch', 'mha_lint.engine.run'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"

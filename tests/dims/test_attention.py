@@ -143,3 +143,12 @@ def test_the_names_of_a_library_are_understood(name: str) -> None:
     assert {(g.status, g.sizes["h"], g.sizes["d_k"]) for g in report.groups} == {
         ("solved", heads, width)
     }
+
+
+def test_numbers_of_a_path_may_be_odd() -> None:
+    names = ["9" * 5000, "9" * 4999 + "8", "²", "٣", "٤", "7"]
+    shapes = {f"h.{n}.attn.{r}_proj.weight": (8, 8) for n in names for r in "qkv"}
+    report = DimsReport()
+    Comparison(checkpoint(shapes), [], report).run()
+    assert [g.where for g in report.groups if g.count > 1] == ["h.3-4,7.attn"]
+    assert sum(g.count for g in report.groups) == 6

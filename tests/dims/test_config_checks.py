@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -129,3 +130,31 @@ def test_wide_heads_are_a_note_only(workshop: Any) -> None:
 
 def test_a_config_without_heads_finds_nothing(workshop: Any) -> None:
     assert workshop.diagnose({"hidden_size": 64}, None).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"partial_rotary_factor": float("inf")},
+        {"partial_rotary_factor": float("nan")},
+        {"partial_rotary_factor": 1e308},
+        {"rotary_dim": 10**4000},
+        {"rope_scaling": {"mrope_section": [10**4299] * 12}},
+        {"per_layer_config": {"²": {"num_attention_heads": 4}}},
+        {"per_layer_config": {"9" * 5000: {"num_attention_heads": 4}}},
+        {"n_head": 10**4000},
+    ],
+    ids=["inf", "nan", "large", "width", "sections", "no digit", "digits", "heads"],
+)
+def test_numbers_that_mean_nothing_say_nothing(more: dict[str, Any], workshop: Any) -> None:
+    report = workshop.diagnose(BASE | more, None)
+    assert report.contradictions == []
+    assert report.groups[0].sizes["h"] == 32
+
+
+@pytest.mark.parametrize("width", [10**30, (1 << 61) - 1, 10**4000])
+def test_a_width_without_measure_is_none(width: int, workshop: Any) -> None:
+    started = time.process_time()
+    report = workshop.diagnose({"hidden_size": width, "num_attention_heads": 6}, None)
+    assert [(g.status, g.sizes.get("d_model")) for g in report.groups] == [("open", None)]
+    assert time.process_time() - started < 1

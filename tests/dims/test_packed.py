@@ -109,3 +109,28 @@ def test_an_adapter_of_two_projections(workshop: Any) -> None:
     assert wrong.contradictions[0].message == (
         "q_proj (4096, 4096) by its LoRA tensors: that is d_model 4096, the config says hidden_size = 5120"
     )
+
+
+def test_a_width_of_0_is_none(workshop: Any) -> None:
+    report = workshop.diagnose(
+        {"hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 0},
+        {
+            "a.q_proj.weight": (64, 64),
+            "a.k_proj.weight": (64, 0, 8),
+            "a.v_proj.lora_B.weight": (0, 4),
+            "b.qkv_proj.weight": (192, 64),
+            "b.o_proj.weight": (64, 64),
+        },
+    )
+    assert "config num_key_value_heads = 0: it must be positive" in [
+        c.message for c in report.contradictions
+    ]
+
+
+def test_a_packed_weight_without_any_axis_is_no_projection(workshop: Any) -> None:
+    report = workshop.diagnose(
+        None,
+        {"a.q_proj.weight": (), "a.q_proj.weight_scale": (4, 4), "a.k_proj.weight": (4, 4)},
+        dtypes={"a.q_proj.weight": "U8"},
+    )
+    assert report.contradictions == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import struct
 import tempfile
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -142,3 +143,16 @@ def test_the_library_writes_what_is_read(tmp_path: Path) -> None:
         "b": ((5,), "I8"),
     }
     assert remark == ""
+
+
+def test_no_more_is_allocated_than_the_file_holds(tmp_path: Path) -> None:
+    path = tmp_path / "a.safetensors"
+    path.write_bytes(struct.pack("<Q", 99_000_000) + b"{}")
+    tracemalloc.start()
+    try:
+        with pytest.raises(SourceError, match="the header is cut off"):
+            read_header(path)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 10 << 20

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -147,3 +148,38 @@ def test_an_empty_folder_and_a_missing_file(tmp_path: Path) -> None:
         diagnose([tmp_path])
     with pytest.raises(SourceError, match="no such file"):
         diagnose([tmp_path / "nothing.json"])
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "model.pt", "a.index.json"])
+def test_a_pipe_is_not_waited_for(tmp_path: Path, name: str) -> None:
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(SourceError) as caught:
+        diagnose([tmp_path / name])
+    reason = "no regular file, but a folder, pipe, socket or device"
+    assert str(caught.value) == f"{tmp_path / name}: {reason}"
+
+
+@pytest.mark.parametrize("shard", ["n" * 300, "a\0b", "a\nb"])
+def test_a_shard_that_no_file_can_be_is_missing(tmp_path: Path, shard: str) -> None:
+    path = tmp_path / "model.safetensors.index.json"
+    path.write_text(json.dumps({"weight_map": {"q": shard}}))
+    (note,) = diagnose([path]).notes[:1]
+    assert "1 of 1 shards are not here" in note and note.isprintable()
+
+
+def test_a_file_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_bytes(b'\xef\xbb\xbf{"hidden_size": 64, "num_attention_heads": 4}')
+    (group,) = diagnose([path]).groups
+    assert group.sizes["d_k"] == 16
+
+
+def test_names_of_a_file_cannot_write_lines_of_ours(workshop: Any) -> None:
+    name = "a\nno contradictions\x1b[31m"
+    report = workshop.diagnose(
+        {f"x\n{name}_num_attention_heads": 8, "hidden_size": 64, "num_attention_heads": 0},
+        {f"{name}.attn.q_proj.weight": (64, 64), f"{name}.attn.k_proj.weight": (24, 64)},
+    )
+    told = [*report.notes, *(c.message for c in report.contradictions)]
+    told += [g.where for g in report.groups]
+    assert told and all(text.isprintable() for text in told)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import tracemalloc
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -77,3 +79,29 @@ def test_a_list_is_no_state_dict(tmp_path: Path) -> None:
     torch.save([torch.zeros(2)], path)
     with pytest.raises(SourceError, match="holds a list, no state_dict"):
         read_state(path)
+
+
+def test_an_archive_whose_parts_grow_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.pt"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("archive/data.pkl", b"\x80\x02]" + b"N0" * 5_000_000 + b".")
+        archive.writestr("archive/version", "3\n")
+    with pytest.raises(SourceError, match="its parts are compressed"):
+        read_state(path)
+
+
+def test_no_more_is_allocated_than_a_pickle_holds(tmp_path: Path) -> None:
+    path = tmp_path / "a.pt"
+    torch.save(WEIGHTS, path, _use_new_zipfile_serialization=False)
+    data = path.read_bytes()
+    text = b"X\x10\x00\x00\x00protocol_version"
+    assert text in data
+    path.write_bytes(data.replace(text, b"X\xff\xff\xff\x7fprotocol_version"))
+    tracemalloc.start()
+    try:
+        with pytest.raises(SourceError, match="refused"):
+            read_state(path)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 50 << 20

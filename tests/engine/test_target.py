@@ -131,7 +131,7 @@ def test_a_file_in_another_coding(checked: Check, folder: Path) -> None:
     (folder / "latin.py").write_bytes("# caf\xe9\nclass MHA: ...\n".encode("latin-1"))
     target = only(checked("latin.py"))
     assert target.status is Status.FAILED
-    assert target.reason == "latin.py is not UTF-8 text"
+    assert target.reason == "latin.py is not UTF-8 text (line 1 or 2)"
     assert target.hint == "save it as UTF-8, or state its coding in line 1"
 
 

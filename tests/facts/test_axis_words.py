@@ -29,6 +29,9 @@ def test_code_that_tells(line: str, is_batch: bool) -> None:
     "line",
     [
         "h, w, c = x.shape",
+        "later = places[None, :] > places[:, None]",
+        "e = (s - s.amax(1, keepdim=True)).exp()",
+        "n = x.size(0)",
         "y = x.mean(-1)",
         "t = token.expand(-1, x.size(1), -1)",
         "t = token.expand(x.size(0), n, -1)",
@@ -44,3 +47,9 @@ def test_a_comment_is_weaker_than_code() -> None:
     assert said_in("def forward(self, x):\n    return x  # (batch, time, width)\n") == [
         AxisVerdict(True, why, strong=False)
     ]
+
+
+@pytest.mark.parametrize("line", ["B, T = x.size(1), x.size(0)", "bsz = x.shape[1]"])
+def test_the_size_of_axis_1_that_is_called_a_batch(line: str) -> None:
+    (found,) = said_in(f"def forward(self, x):\n    {line}\n")
+    assert (found.is_batch, found.strong) == (False, True)

@@ -85,3 +85,10 @@ def test_an_exported_notebook_has_comments() -> None:
     assert [(one.line, one.codes) for one in suppressions(source)] == [(3, ("MHA201",))]
     unknown = source.replace("MHA201", "MHA999")
     assert [line for line, _ in useless_comments(unknown, ["MHA201"])] == [3]
+
+
+@pytest.mark.parametrize("rest", ["(" * 5000, "x = " + "-" * 20000 + "1", "x = 1\0", "'''"])
+def test_what_python_cannot_parse_suppresses_nothing(rest: str) -> None:
+    source = f"x = 1  # mha-lint: ignore[MHA201]\n{rest}\n"
+    assert suppressions(source) == ()
+    assert useless_comments(source, ["MHA201"]) == []

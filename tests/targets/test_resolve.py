@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -196,3 +197,69 @@ def test_of_several_definitions_the_last_one_is_in_force(write: Write, tmp_path:
     spec = _only("m.py::One", tmp_path)
     assert isinstance(spec, TargetSpec)
     assert spec.line == 11
+
+
+def test_a_pipe_in_a_folder_is_told_and_not_waited_for(write: Write, tmp_path: Path) -> None:
+    write(SDPA, "a/good.py")
+    os.mkfifo(tmp_path / "a" / "pipe.py")
+    (tmp_path / "a" / "zz.py").symlink_to("zz.py")
+    (tmp_path / "a" / "up").symlink_to("..")
+    parsed = parse_target("a", cwd=str(tmp_path))
+    assert isinstance(parsed, TargetSpec)
+    found = expand([parsed], cwd=str(tmp_path))
+    named = [one.text for one in found if isinstance(one, TargetSpec)]
+    assert named == ["a/good.py::One", "a/good.py::Two"]
+    told = [one.reason for one in found if isinstance(one, NotChecked)]
+    assert told[0] == "a/pipe.py is no regular file, but a pipe, socket or device"
+    assert told[1].startswith("a/zz.py cannot be read: ")
+    assert len(told) == 2
+
+
+def test_a_folder_that_cannot_be_read_is_told(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(SDPA, "a/good.py")
+    write(SDPA, "a/shut/other.py")
+    scandir = os.scandir
+
+    def shut(path: str) -> object:
+        if str(path).endswith("shut"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", shut)
+    parsed = parse_target("a", cwd=str(tmp_path))
+    assert isinstance(parsed, TargetSpec)
+    first = expand([parsed], cwd=str(tmp_path))[0]
+    assert isinstance(first, NotChecked)
+    assert first.reason == "the folder a/shut cannot be read: Permission denied"
+
+
+@pytest.mark.parametrize("text", ["x" * 3000, "x" * 3000 + ".py", "x" * 300 + ".py::A", "a\0b.py"])
+def test_a_target_that_no_path_can_be_is_told(text: str, tmp_path: Path) -> None:
+    parsed = parse_target(text, cwd=str(tmp_path))
+    assert isinstance(parsed, NotChecked)
+    assert parsed.reason.isprintable()
+
+
+def test_a_named_pipe_is_called_one(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.py")
+    parsed = parse_target("pipe.py", cwd=str(tmp_path))
+    assert isinstance(parsed, NotChecked)
+    assert parsed.reason == "pipe.py is no regular file, but a pipe, socket or device"
+
+
+@pytest.mark.parametrize("build", ["A\0", "(" * 500, "a" + ".b" * 3000 + "()", r"'\d'", "x = 1"])
+def test_a_build_that_names_no_class_is_left_alone(
+    build: str, write: Write, tmp_path: Path
+) -> None:
+    write(SDPA, "m.py")
+    spec = TargetSpec(text="m.py", path="m.py", build=build)
+    (found,) = expand([spec], cwd=str(tmp_path))
+    assert isinstance(found, TargetSpec) and found.qualname is None
+
+
+def test_an_import_with_a_name_too_long_for_a_file_is_no_file(write: Write, tmp_path: Path) -> None:
+    write(f"from {'m' * 300} import x\n{SDPA}", "m.py")
+    found = _only("m.py::Two", tmp_path)
+    assert isinstance(found, TargetSpec) and found.line == 10

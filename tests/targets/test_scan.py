@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -243,3 +244,16 @@ def test_files_that_import_each_other(write: Write) -> None:
 
 def test_bases_in_a_circle(write: Write) -> None:
     assert _scan(write, "class A(B):\n    pass\nclass B(A):\n    pass\n") == {}
+
+
+def test_a_long_row_of_makers_is_one_search(tmp_path: Path) -> None:
+    row = "class C{}(nn.Module):\n def __init__(self): self.m = C{}()\n def forward(self, x): return x\n"
+    last = "class C600(nn.Module):\n def __init__(self): self.m = nn.MultiheadAttention(8, 2)\n"
+    rows = "".join(row.format(i, i + 1) for i in range(600))
+    path = tmp_path / "row.py"
+    path.write_text(f"from torch import nn\n{rows}{last} def forward(self, x): return x\n")
+    started = time.process_time()
+    found = scan_file(str(path))
+    assert [c.qualname for c in found] == [f"C{i}" for i in range(601)]
+    assert found[0].reason == "constructs C1"
+    assert time.process_time() - started < 3

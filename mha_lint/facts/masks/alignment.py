@@ -10,7 +10,15 @@ from torch import Tensor
 from mha_lint.facts.bench import Bench
 from mha_lint.facts.masks.bands import wrong_band
 from mha_lint.facts.masks.combined import joined_to_nothing, shown_by_either, still_seen
-from mha_lint.facts.masks.effects import Landing, effects_of, joins, landing, reads, sample_of
+from mha_lint.facts.masks.effects import (
+    Landing,
+    effects_of,
+    joins,
+    landing,
+    lets_through,
+    reads,
+    sample_of,
+)
 from mha_lint.facts.masks.held import Rows, rows_of
 from mha_lint.facts.masks.joins import call_line, join_of
 from mha_lint.facts.masks.lengths import one_beyond
@@ -44,7 +52,7 @@ def misplaced_masks(subject: Subject, bench: Bench, site: Site) -> Iterator[Misp
         )
         if found is not None:
             yield found
-        if found is None:
+        if found is None and lets_through(bench, site, root):
             found = shown_by_either(bench, site, root)
             if found is None:
                 found = _still_seen(bench, site, root, rows)

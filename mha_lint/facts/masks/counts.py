@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
 import torch
 from torch import Tensor
@@ -65,14 +66,14 @@ def says_length(subject: Subject, nodes: list[Node], name: str) -> str:
     return ""
 
 
-def _reads_last(bench: Bench, node: Node, at: Tensor, below: set[Node]) -> bool:
+def _reads_last(bench: Bench, node: Node, at: Tensor, below: Collection[Node]) -> bool:
     states = node.all_input_nodes[0] if node.all_input_nodes else None
     if states is None or not is_number(bench.recording, states):
         return False
     return any(_each(bench.recording.values.get(n), at - 1) for n in operands(node) if n in below)
 
 
-def _divides(bench: Bench, node: Node, at: Tensor, below: set[Node]) -> bool:
+def _divides(bench: Bench, node: Node, at: Tensor, below: Collection[Node]) -> bool:
     if len(node.args) < 2:
         return False
     states, count = node.args[0], node.args[1]

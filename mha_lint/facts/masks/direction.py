@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from mha_lint.facts.arguments import reads_a_source
 from mha_lint.facts.bench import Bench
@@ -226,9 +225,8 @@ def _others(bench: Bench, site: Site) -> list[Site]:
 
 def _encoder_texts(bench: Bench, site: Site) -> list[str]:
     """Return the sources of the encoders around `site`, else of the module that holds it."""
-    module: Any = bench.recording.module
     path = str(site.context.meta.get("module", ""))
-    modules = dict(module.named_modules()) if isinstance(module, nn.Module) else {}
+    modules = bench.recording.modules
     around = []
     while path:
         if path in modules and not type(modules[path]).__module__.startswith("torch."):

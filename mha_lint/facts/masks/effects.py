@@ -14,7 +14,7 @@ from mha_lint.facts.masks.held import Held, Rows
 from mha_lint.facts.masks.levels import levels_of
 from mha_lint.facts.masks.once import once
 from mha_lint.facts.masks.roots import Root, mask_closure
-from mha_lint.facts.masks.visible import visible_with
+from mha_lint.facts.masks.visible import follows_with, visible_with
 from mha_lint.sites.dependence import op
 from mha_lint.sites.site import Site
 
@@ -113,6 +113,22 @@ def reads(effects: tuple[Effect, ...]) -> str:
     if hides == shows:
         return ""
     return "hide" if hides else "keep"
+
+
+def lets_through(bench: Bench, site: Site, root: Root) -> bool:
+    """Return whether scores come through where the mask shows something, and no weak fill in their place.
+
+    Over what another mask has hidden, a fill that is too weak to hide shows what it should hide.
+    """
+    effects = effects_of(bench, site, root)
+    at, shows = bench.replay.base(root.node), root.off if reads(effects) == "hide" else root.on
+    for effect in effects:
+        shown = at.clone().reshape(-1)
+        shown[effect.index] = shows
+        follows = follows_with(bench, site, {root.node: shown.reshape(at.shape)})
+        if bool(follows[effect.moves].any()):
+            return True
+    return not effects
 
 
 def joins(bench: Bench, site: Site, root: Root) -> bool:

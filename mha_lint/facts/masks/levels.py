@@ -7,6 +7,7 @@ assignment to a slice), on which axes it lies, or in which convention it came.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
@@ -43,9 +44,10 @@ class Levels:
     @property
     def hidden(self) -> Tensor:
         """Return which pairs the mask hides; a row that is hidden throughout counts as hidden."""
-        highest = self.level.amax(-1, keepdim=True)
+        level = without_nan(self.level)
+        highest = level.amax(-1, keepdim=True)
         floor = torch.where(highest > -HIDES, highest, torch.zeros_like(highest)) - HIDES
-        return self.level <= floor
+        return level <= floor
 
     @property
     def visible(self) -> Tensor:
@@ -82,19 +84,27 @@ def _measured(bench: Bench, site: Site) -> Levels:
     return Levels(
         level.reshape(-1)[order.logits],
         site.to_logits.responds.reshape(-1)[order.logits],
-        _undropped(bench, site).reshape(-1)[order.weights],
+        undropped(bench, site, {}).reshape(-1)[order.weights],
         grouped(bench, site),
     )
 
 
-def _undropped(bench: Bench, site: Site) -> Tensor:
-    """Return the weights that meet V, with those in place that a dropout took away by chance."""
-    end, put = site.weights, dict[Node, Tensor]()
+def undropped(bench: Bench, site: Site, substitute: Mapping[Node, Tensor]) -> Tensor:
+    """Return the weights that meet V, with those in place that a dropout took away by chance.
+
+    `substitute`: values in the place of others, as for a replay.
+    """
+    end, put = site.weights, dict(substitute)
     for node in bench.dependence.between(site.normaliser.weights, end):
         if op(node) == "dropout" and operands(node):
             (put[node],) = bench.replay.run([operands(node)[0]], put)
     (found,) = bench.replay.run([end], put) if put else (bench.replay.base(end),)
     return torch.as_tensor(found)
+
+
+def without_nan(level: Tensor) -> Tensor:
+    """Return `level` with what is no number (a hidden score times 0) counted as hidden."""
+    return torch.where(level.isnan(), torch.full_like(level, -torch.inf), level)
 
 
 def _without_product(bench: Bench, site: Site) -> Tensor:

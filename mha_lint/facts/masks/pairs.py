@@ -11,7 +11,7 @@ from torch.fx import Node
 
 from mha_lint.facts.bench import Bench
 from mha_lint.facts.grouped import grouped
-from mha_lint.facts.order import NotArrangedError, order_of
+from mha_lint.facts.order import NotArrangedError, order_of, origin_with_masked
 from mha_lint.sites.origin import compose
 from mha_lint.sites.site import Site
 from mha_lint.sites.trace import Trace, trace, varies_along
@@ -99,7 +99,7 @@ class Pairs:
             return _inverse(whole, torch.stack([i >= 0 for i in whole]).all(0), self.shape)
         last = site.normaliser.later[-1] if site.normaliser.later else site.normaliser.weights
         if node is site.weights:
-            index: tuple[Tensor, ...] | None = site.origin
+            index: tuple[Tensor, ...] | None = self._of_weights()
         elif order[node] >= order[last]:
             index = self._behind(trace(replay, last, node))
         else:
@@ -110,6 +110,13 @@ class Pairs:
             return None
         known = torch.stack([i >= 0 for i in index]).all(0)
         return _inverse(index, known, self.shape)
+
+    def _of_weights(self) -> tuple[Tensor, ...]:
+        """Return which score each weight that meets V came from, masked ones too where that is clear."""
+        origin = self.site.origin
+        if self.site.to_logits is None or all(bool((i >= 0).all()) for i in origin):
+            return origin
+        return origin_with_masked(self.bench, self.site) or origin
 
     def _unmixed(self, index: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """Return `index` without the axes that were mixed on the way to the logits (talking heads)."""

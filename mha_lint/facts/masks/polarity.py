@@ -6,7 +6,7 @@ from torch.fx import Node
 
 from mha_lint.facts.bench import Bench
 from mha_lint.facts.classes import class_sources
-from mha_lint.facts.masks.effects import effects_of, joins, reads
+from mha_lint.facts.masks.effects import effects_of, joins, lets_through, reads
 from mha_lint.facts.masks.hidden import closed_by
 from mha_lint.facts.masks.joins import (
     call_line,
@@ -55,6 +55,8 @@ def _read_wrongly(
         return None
     certain = any(s.weight >= 2 for s in against)
     if not certain and (joins(bench, site, root) or not _lies_on_keys(bench, site, root)):
+        return None
+    if not lets_through(bench, site, root):
         return None
     join = fill_of(
         bench, site, root.node, (whole(bench, root, root.on), whole(bench, root, root.off))

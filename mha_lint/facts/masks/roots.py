@@ -7,6 +7,7 @@ are replaced by their own places, and the comparison's operand then tells them.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import torch
@@ -129,7 +130,7 @@ def all_roots(bench: Bench) -> list[Root]:
     return roots_among(bench, set(bench.recording.graph.nodes))
 
 
-def roots_among(bench: Bench, nodes: set[Node]) -> list[Root]:
+def roots_among(bench: Bench, nodes: Collection[Node]) -> list[Root]:
     """Return the roots among `nodes`, in recorded order."""
     found = [
         root

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +22,7 @@ from mha_lint.facts.masks.words import (
 from mha_lint.facts.order import NotArrangedError
 from mha_lint.facts.places import span_of
 from mha_lint.model.contract import Contract
+from mha_lint.model.lines import line_of
 from mha_lint.sites.site import Site
 from mha_lint.targets.subject import Subject
 
@@ -180,7 +180,7 @@ def _short(words: str) -> str:
 
 def _source_line(node: Node) -> str:
     span = span_of(node)
-    return linecache.getline(span.path, span.line) if span is not None else ""
+    return line_of(span.path, span.line) if span is not None else ""
 
 
 def _elsewhere(subject: Subject, bench: Bench, site: Site, root: Root, done: str) -> list[Sign]:

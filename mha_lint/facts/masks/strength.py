@@ -62,7 +62,7 @@ def weak_fills(scene: Scene) -> tuple[WeakFill, ...]:
 def _left(scene: Scene, run: Played, marks: Tensor) -> float:
     """Return what a softmax leaves to marked pairs: what joins the weights behind it is no score."""
     node = scene.site.normaliser.weights
-    if scene.site.normaliser.element != "softmax":
+    if scene.site.normaliser.element not in ("softmax", "coupled"):
         return torch.inf
     own = scene.pairs.table(node, torch.as_tensor(run.base(node)))
     return torch.inf if own is None else kept_share(own, marks)
@@ -145,9 +145,15 @@ def squashed_masks(scene: Scene) -> tuple[Squashed, ...]:
         if not join.step.before or join.step.inside or node is logits:
             continue
         squashed = _squashed(scene, join)
-        if squashed is not None:
+        if squashed is not None and not _fills_over(scene, squashed[0], join):
             found.setdefault(squashed[0], squashed[1])
     return tuple(found.values())
+
+
+def _fills_over(scene: Scene, node: Node, join: Join) -> bool:
+    """Return whether `node` is a later mask that fills some of what `join` hides: no map of scores."""
+    later = (j for j in scene.joins if j.step.node is node)
+    return any(bool((j.marks & join.marks).any()) for j in later)
 
 
 def _squashed(scene: Scene, join: Join) -> tuple[Node, Squashed] | None:

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.fx import Node
 
 from mha_lint.facts.bench import Bench
-from mha_lint.facts.masks.levels import HIDES, levels_of
+from mha_lint.facts.masks.levels import HIDES, levels_of, undropped, without_nan
 from mha_lint.facts.masks.once import once
 from mha_lint.facts.order import Order, order_of
 from mha_lint.sites.dependence import operands
@@ -34,11 +34,10 @@ def visible_with(bench: Bench, site: Site, substitute: Mapping[Node, Tensor]) ->
     plain = _plain(bench, site)
     logits = site.normaliser.logits
     (level,) = bench.replay.run([logits], {**plain.scores, **substitute})
-    shaped = level.reshape(-1)[plain.order.logits]
+    shaped = without_nan(level).reshape(-1)[plain.order.logits]
     highest = shaped.amax(-1, keepdim=True)
     floor = torch.where(highest > -HIDES, highest, torch.zeros_like(highest)) - HIDES
-    (weights,) = bench.replay.run([site.weights], substitute)
-    kept = weights.reshape(-1)[plain.order.weights] != 0
+    kept = undropped(bench, site, substitute).reshape(-1)[plain.order.weights] != 0
     # A row that is hidden throughout has no weights worth looking at: not a number, or all alike.
     return torch.as_tensor((shaped > floor) & kept)
 
@@ -55,3 +54,19 @@ def _plain(bench: Bench, site: Site) -> _Plain:
         n: torch.zeros_like(bench.replay.base(n)) for n in (*site.extra, emptied) if n in above
     }
     return _Plain(order_of(bench, site), scores)
+
+
+def follows_with(bench: Bench, site: Site, substitute: Mapping[Node, Tensor]) -> Tensor:
+    """Return (G, T_q, T_k) where what the normaliser is given still moves with the scores.
+
+    Raises:
+        NotArrangedError: as `levels_of` does.
+    """
+    plain = _plain(bench, site)
+    logits = site.normaliser.logits
+    moved = {n: torch.ones_like(v) for n, v in plain.scores.items()}
+    low, high = (
+        torch.as_tensor(bench.replay.run([logits], {**put, **substitute})[0])
+        for put in (plain.scores, moved)
+    )
+    return (low != high).reshape(-1)[plain.order.logits]

@@ -232,7 +232,7 @@ def owner_classes(bench: Bench, node: Node) -> list[str]:
     """Return the class names of the modules around `node`, the innermost first."""
     module: Any = bench.recording.module
     path = str(node.meta.get("module", ""))
-    modules = dict(module.named_modules()) if hasattr(module, "named_modules") else {}
+    modules = bench.recording.modules
     names = []
     while path:
         if path in modules and not type(modules[path]).__module__.startswith("torch."):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 import torch
@@ -77,7 +78,7 @@ def _streams(bench: Bench) -> list[tuple[Node, int]]:
 
 
 def _added(
-    bench: Bench, reads: Node, axis: int, inside: set[Node]
+    bench: Bench, reads: Node, axis: int, inside: AbstractSet[Node]
 ) -> tuple[list[Added], list[Placed]]:
     """Return what is added to the tokens before `reads`, attention before it left aside.
 

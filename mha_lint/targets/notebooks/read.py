@@ -183,13 +183,10 @@ def _dedented(source: str) -> tuple[str, int]:
 def _code_cells(path: str) -> list[tuple[int, str]]:
     """Return number and source of the code cells in Python."""
     book = _parsed(path)
-    metadata = book.get("metadata") or {}
-    spoken = (metadata.get("kernelspec") or {}).get("language") or (
-        metadata.get("language_info") or {}
-    ).get("name")
-    language = str(spoken or "")
+    kernel, info = (_inside(book, "metadata", key) for key in ("kernelspec", "language_info"))
+    language = str(kernel.get("language") or info.get("name") or "")
     if language.lower() not in PYTHON:
-        raise OtherLanguageError(f"{path} is a notebook of {language}, not of Python")
+        raise OtherLanguageError(f"{path} is a notebook of {language[:80]}, not of Python")
     return [
         (number, str(cell.get("source") or ""))
         for number, cell in enumerate(book["cells"], 1)
@@ -199,9 +196,15 @@ def _code_cells(path: str) -> list[tuple[int, str]]:
 
 def _is_python(cell: dict[str, Any]) -> bool:
     """Tell whether a cell of a notebook of several languages is in Python."""
-    metadata = cell.get("metadata") or {}
-    language = (metadata.get("vscode") or {}).get("languageId", "python")
+    language = _inside(cell, "metadata", "vscode").get("languageId", "python")
     return str(language).lower() in PYTHON
+
+
+def _inside(value: Any, *keys: str) -> dict[str, Any]:
+    """Return the object under `keys`, an empty one where there is none: nobody checks a notebook."""
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value if isinstance(value, dict) else {}
 
 
 def _parsed(path: str) -> Any:

@@ -33,9 +33,10 @@ def overridden(tree: ast.Module, book: Notebook) -> list[tuple[int, Definition]]
     found: list[tuple[int, Definition]] = []
     for name in names:
         seen = versions(tree, book, name)
-        kept = {ast.dump(node): cell for cell, node in seen.items()}  # the last of equal ones
+        said = {cell: _dump(node) for cell, node in seen.items()}
+        kept = {text: cell for cell, text in said.items()}  # the last of equal ones
         last = max(seen)
-        found += [(c, n) for c, n in seen.items() if c != last and kept[ast.dump(n)] == c]
+        found += [(c, n) for c, n in seen.items() if c != last and kept[said[c]] == c]
     return sorted(found, key=lambda pair: pair[1].lineno)
 
 
@@ -68,6 +69,25 @@ def in_force(tree: ast.Module, name: str, line: int) -> ast.Module:
 def until(tree: ast.Module, line: int) -> ast.Module:
     """Return the part of `tree` that ends with the statement at `line`."""
     return ast.Module([s for s in tree.body if s.lineno <= line], [])
+
+
+def _dump(node: ast.AST) -> str:
+    """Return what `ast.dump` does, or nearly so, of trees of any depth."""
+    parts: list[str] = []
+    todo: list[object] = [node]
+    while todo:
+        match todo.pop():
+            case ast.AST() as inner:
+                parts.append(f"{type(inner).__name__}/{len(inner._fields)}")
+                todo += [getattr(inner, field, None) for field in inner._fields]
+            case list() as items:
+                parts.append(f"list/{len(items)}")
+                todo += items
+            case int(number) if not isinstance(number, bool):  # of any length, unlike repr
+                parts.append(f"{number:#x}")
+            case value:
+                parts.append(repr(value))
+    return " ".join(parts)
 
 
 def _only_binds(statement: ast.stmt, name: str) -> bool:

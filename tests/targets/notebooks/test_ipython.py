@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import time
 from pathlib import Path
 
 import pytest
@@ -87,3 +88,20 @@ def test_a_script_that_was_not_exported_stays_broken() -> None:
     assert plain_script("x = foo?\n") == "x = foo?\n"
     assert plain_script("foo?\n") == "foo?\n"
     assert plain_script("# In[3]:\nfoo?\n") == "# In[3]:\n\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\n" * 50_000 + "(",
+        "%time" + " " * 50_000 + "\n(",
+        "%" * 20_000 + " " * 20_000 + "\n(",
+        "a " * 9_000 + "= %time x\n(",
+    ],
+    ids=["empty lines", "spaces", "signs", "words"],
+)
+def test_long_lines_and_many_empty_ones_take_no_time(text: str) -> None:
+    started = time.process_time()
+    assert plain_script(text).count("\n") == text.count("\n")
+    assert plain_python(text).count("\n") == text.count("\n")
+    assert time.process_time() - started < 2

@@ -139,3 +139,12 @@ def test_without_nbformat_it_says_what_to_install(
         read_notebook(str(book("a = 'without a reader'")))
     assert caught.value.reason.endswith("book.ipynb is a notebook, and nbformat is not installed")
     assert caught.value.hint == INSTALL
+
+
+@pytest.mark.parametrize("wrong", [[1], "x", 3, True, None])
+@pytest.mark.parametrize("key", ["kernelspec", "language_info", "vscode"])
+def test_metadata_of_any_type_is_no_fault(tmp_path: Path, key: str, wrong: object) -> None:
+    metadata = {key: wrong}
+    cell = {"cell_type": "code", "source": "x = 1", "metadata": metadata, "outputs": []}
+    content = {"nbformat": 4, "nbformat_minor": 0, "metadata": metadata, "cells": [cell]}
+    assert read_notebook(_written(tmp_path, content)).text == "x = 1\n"

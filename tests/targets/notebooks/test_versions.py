@@ -60,3 +60,17 @@ def test_one_definition_changes_nothing() -> None:
     tree, _ = _book("class A: ...", "a = A()")
     assert in_force(tree, "A", 1) is tree
     assert _shown(until(tree, 1)) == ["class A:"]
+
+
+def test_versions_that_hold_something_deep_are_compared() -> None:
+    deep = "x" + " + x" * 1500
+    tree, book = _book(
+        f"def a(x): return {deep}", f"def a(x): return {deep}", f"def a(x): return -({deep})"
+    )
+    assert [cell for cell, _ in overridden(tree, book)] == [2]
+
+
+def test_versions_that_differ_in_a_flag_or_a_large_number_differ() -> None:
+    large = f"def a(): return 0x{'f' * 9000}"
+    tree, book = _book("def a(): return 1", "def a(): return True", large)
+    assert [cell for cell, _ in overridden(tree, book)] == [1, 2]
