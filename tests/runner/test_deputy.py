@@ -84,14 +84,25 @@ def why(outcome: Outcome) -> str:
     return outcome.report.reason or ""
 
 
+def settled() -> set[int]:
+    """Return what runs below this process when nothing has begun or ended for a moment."""
+    now: set[int] = set()
+    for _ in range(100):
+        before, now = now, set(linux.descendants(os.getpid(), linux.parents()))
+        if now == before:
+            break
+        time.sleep(0.2)
+    return now
+
+
 def test_a_target_is_judged_in_processes_that_end_when_the_run_does(
     plan: bytes, kept: deputy._Kept
 ) -> None:
-    before = set(linux.descendants(os.getpid(), linux.parents()))
+    before = settled()
     outcome = judge(plan)
     assert [f.code for f in outcome.report.findings] == ["MHA204"]
     assert outcome.lasting
-    started = set(linux.descendants(os.getpid(), linux.parents())) - before
+    started = settled() - before
     assert started
     asyncio.run(deputy.release("another run"))
     assert started <= set(linux.parents())
