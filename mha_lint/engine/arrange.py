@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
 
@@ -12,7 +13,7 @@ from mha_lint.capture import Replay
 from mha_lint.facts.bench import Bench
 from mha_lint.facts.gain import contraction_gain
 from mha_lint.facts.heads import input_head_axes, shared_head_axes
-from mha_lint.facts.order import order_of, score_operands, value_side
+from mha_lint.facts.order import NotArrangedError, order_of, score_operands, value_side
 from mha_lint.oracle import Native, Operand
 from mha_lint.sites.operand import Operand as SiteOperand
 from mha_lint.sites.site import Site
@@ -56,6 +57,10 @@ def arrange(bench: Bench, site: Site, replay: Replay) -> Arranged:
         (without,) = replay.run([site.normaliser.logits], {site.scores: rest})
     weights = replay.base(site.weights)
     v, context = value_side(site, replay, order)
+    last = dataclasses.replace(order, weights=order.weights.flip(1))
+    other = value_side(site, replay, last)[0]
+    if not torch.allclose(v, other, rtol=0, atol=0, equal_nan=True):
+        raise NotArrangedError("queries that share their keys do not share their values")
     full = logits.reshape(-1)
     extra = logits.numel() > raw.numel()
     return Arranged(
