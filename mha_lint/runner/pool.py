@@ -321,9 +321,3 @@ _ENVIRONMENT = {
     # Of each thread, glibc would take 64 MiB of addresses, which are limited.
     "MALLOC_ARENA_MAX": "2",
 }
-
-
-def run_all(pool: Pool, specs: Sequence[TargetSpec]) -> list[Outcome]:
-    """Return the outcomes of all `specs`, in their order."""
-    found = dict(pool.run(specs))
-    return [found[number] for number in range(len(specs))]

@@ -6,6 +6,7 @@ import hashlib
 import os
 import sys
 import sysconfig
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from mha_lint.rulebook.pack import builtin_pack
 from mha_lint.runner.jobs import FileRead
 
 _SYSTEM = ("/proc/", "/sys/", "/dev/")
+_TICK = 10_000_000
+"""ns by which the clock of a file system may lag behind."""
 MOST = 2000
 """Files, above which a report is not kept: to look at them all again takes as long."""
 
@@ -29,6 +32,7 @@ class Reads:
         self._beside = (*_SYSTEM, *(f"{p}{os.sep}" for p in (*installed, *own, scratch)))
         self._seen: set[str] = set()
         self._loaded = set(sys.modules)
+        self._began = time.time_ns() - _TICK
         self._on = False
 
     def watch(self) -> None:
@@ -47,7 +51,10 @@ class Reads:
             self._seen.add(os.path.join(_cwd(), path))  # noqa: PTH118 - called for every open
 
     def result(self) -> tuple[FileRead, ...] | None:
-        """Return the files of the user that were read or are imported; None: too many."""
+        """Return the files of the user that were read or are imported.
+
+        None: too many, or one was changed since, so that what it holds now may not be what was read.
+        """
         self._on = False
         new = [m for name, m in list(sys.modules.items()) if name not in self._loaded]
         loaded = {str(getattr(m, "__file__", None) or "") for m in new}
@@ -55,7 +62,7 @@ class Reads:
         files = {p for p in seen if p and not p.startswith(self._beside)}
         folders = {f"{os.path.dirname(p)}{os.sep}" for p in files}  # noqa: PTH120
         found = sorted(files | folders)
-        if len(found) > MOST:
+        if len(found) > MOST or any(_changed(p) > self._began for p in files):
             return None
         return tuple(FileRead(p, digest(p)) for p in found)
 
@@ -76,6 +83,14 @@ def digest(path: str) -> str:
             return hashlib.file_digest(handle, "sha256").hexdigest()
     except (OSError, ValueError):
         return ""
+
+
+def _changed(path: str) -> int:
+    """Return when a file was last written, renamed or replaced, in ns; 0 if there is none."""
+    try:
+        return os.stat(path).st_ctime_ns  # noqa: PTH116 - a path of the user's, as it was opened
+    except (OSError, ValueError):
+        return 0
 
 
 def _importable(entry: os.DirEntry[str]) -> bool:

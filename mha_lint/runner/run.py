@@ -92,7 +92,9 @@ class Runner:
         plan = Plan(settings, Limits(memory=self._running.memory or usual_memory()), rules)
         with contextlib.ExitStack() as stack:
             stack.enter_context(_interruptible())
-            cache = Cache.of(plan) if self._running.cache and rules else no_cache()
+            # With "auto" a report also rests on which devices there are.
+            kept = self._running.cache and rules and settings.device != "auto"
+            cache = Cache.of(plan) if kept else no_cache()
             executor: Executor | None = None
             if cache.empty:  # then it can import torch meanwhile
                 executor = stack.enter_context(self._executor(plan, specs))

@@ -16,7 +16,7 @@ from mha_lint.model.settings import Settings
 from mha_lint.model.target import TargetSpec
 from mha_lint.runner import linux
 from mha_lint.runner.jobs import Limits, Plan
-from mha_lint.runner.pool import Pool, ServerError, run_all
+from mha_lint.runner.pool import Pool, ServerError
 from mha_lint.runner.reads import digest
 from tests.runner.hostile import GOOD, HOSTILE
 
@@ -68,7 +68,7 @@ def test_each_target_has_its_outcome(pool: Pool, folder: Path) -> None:
 
 
 def test_what_a_target_writes_and_keeps_is_gone(pool: Pool, folder: Path) -> None:
-    (found,) = run_all(pool, [spec("prints_verdicts")])
+    ((_, found),) = pool.run([spec("prints_verdicts")])
     assert found.report.status is Status.CHECKED
     (scratch,) = folder.glob("mha-lint-*")
     for _ in range(100):
@@ -102,7 +102,7 @@ def test_a_server_that_is_killed_before_it_is_ready_is_replaced(pool: Pool) -> N
     server = pool._server
     assert server is not None
     server._process.kill()
-    (found,) = run_all(pool, [spec("a")])
+    ((_, found),) = pool.run([spec("a")])
     assert found.report.status is Status.CHECKED
 
 

@@ -84,3 +84,28 @@ print(json.dumps([(one.path, one.digest) for one in found]))
         "module.py": empty,
         tmp_path.name: digest(f"{tmp_path}{os.sep}"),
     }
+
+
+@pytest.mark.parametrize(
+    "change", ["path.write_text('y = 2')", "path.with_name('b').replace(path)"]
+)
+def test_what_changes_meanwhile_makes_the_rest_worthless(tmp_path: Path, change: str) -> None:
+    for name in ("data.txt", "b"):
+        (tmp_path / name).write_text("x = 1")
+    code = f"""
+from pathlib import Path
+from mha_lint.runner.reads import Reads
+path = Path({str(tmp_path / "data.txt")!r})
+for changes in (False, True):
+    reads = Reads({str(tmp_path / "scratch")!r})
+    reads.watch()
+    path.read_text()
+    if changes:
+        {change}
+    print(reads.result() is None)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.stdout == "False\nTrue\n", done.stderr

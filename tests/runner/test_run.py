@@ -107,6 +107,13 @@ def test_without_the_cache_all_are_asked_for_again(folder: Path, judge: Judge) -
     assert not (folder / ".mha_lint_cache").exists()
 
 
+def test_what_rests_on_the_devices_there_are_is_not_kept(folder: Path, judge: Judge) -> None:
+    checked(folder, device="auto")
+    checked(folder, device="auto")
+    assert len(judge.asked) == 6
+    assert not (folder / ".mha_lint_cache").exists()
+
+
 def test_a_file_that_changes_meanwhile_is_not_checked(folder: Path, judge: Judge) -> None:
     judge.does = lambda spec: (folder / "b.py").write_text(WRONG)
     report = checked(folder)
