@@ -10,6 +10,9 @@ from torch import Tensor
 from mha_lint.oracle.closeness import RELATIVE, difference, magnitude
 from mha_lint.oracle.view import SiteView
 
+MOST_CAP = 1e6
+"""Caps that are looked for, in units of the largest score: a larger one changes less than RELATIVE."""
+
 
 def per_group_gain(found: Tensor, base: Tensor, where: Tensor) -> tuple[Tensor, float] | None:
     """Return c (G,) with found = c * base on `where`, one c for each group, and what is left.
@@ -68,7 +71,7 @@ def capped_gain(
         cap = math.exp(log_cap)
         return cap * math.atanh(f1 / cap) / b1 - cap * math.atanh(f2 / cap) / b2
 
-    low, high = math.log(size * (1 + 1e-12)), math.log(size * 1e4)
+    low, high = math.log(size * (1 + 1e-12)), math.log(size * MOST_CAP)
     if size == 0 or abs(f1) < abs(f2) or gap(low) * gap(high) > 0:
         return None
     for _ in range(200):
