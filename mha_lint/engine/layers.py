@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from types import CodeType
 
-from torch import nn
+from torch import Tensor, nn
 
 NUMBER = re.compile(r"\d+")
 Told = Mapping[Hashable, Hashable]
@@ -42,6 +43,57 @@ class Layers:
         own = _numbers_of_layers(members)
         wanted = _without(_told(self.few.get_submodule(path)), own)
         return {p for p, told in members.items() if _without(told, own) == wanted}
+
+
+def kinds(members: Mapping[str, nn.Module]) -> dict[str, Hashable]:
+    """Return for each module of one list, by its path, what those that are alike have in common.
+
+    Other than in `Layers`, the members belong to one model, and what else they hold counts as well.
+    """
+    told = {path: told | _more(members[path], told) for path, told in _all_told(members).items()}
+    own = _numbers_of_layers(told)
+    return {
+        path: frozenset((key, _rate(value)) for key, value in _without(one, own).items())
+        for path, one in told.items()
+    }
+
+
+def _rate(value: Hashable) -> Hashable:
+    """Return one thing for all rates: each layer may drop a little more than the one before."""
+    match value:
+        case (_, float(number)) if 0 < number < 1:
+            return "rate"
+    return value
+
+
+def _all_told(members: Mapping[str, nn.Module]) -> dict[str, dict[Hashable, Hashable]]:
+    return {path: _told(module) for path, module in members.items()}
+
+
+def _more(module: nn.Module, plain: Told) -> dict[Hashable, Hashable]:
+    """Return the attributes that are not among the plain ones, and how many hooks there are."""
+    found: dict[Hashable, Hashable] = {}
+    for name, inner in module.named_modules():
+        for own, value in vars(inner).items():
+            if own.endswith("_hooks") and value:
+                found[name, "hooks", own] = len(value)
+            elif not own.startswith("_") and (name, "attribute", own) not in plain:
+                found[name, "held", own] = _held(value)
+    return found
+
+
+def _held(value: object) -> Hashable:
+    """Return what tells one attribute from others: its content as far as that is plain."""
+    if isinstance(value, int | float | str | bytes | None):
+        return _rate((type(value), value))
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return (type(value), tuple(_held(v) for v in value))
+    if isinstance(value, dict):
+        return tuple((_held(k), _held(v)) for k, v in value.items())
+    if isinstance(value, Tensor):
+        return (tuple(value.shape), value.dtype)
+    code: object = getattr(value, "__code__", None)
+    return code if isinstance(code, CodeType) else ("a", type(value))
 
 
 def _told(module: nn.Module) -> dict[Hashable, Hashable]:

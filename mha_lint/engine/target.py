@@ -16,6 +16,7 @@ from mha_lint.engine.enclosing import judged_by_enclosing
 from mha_lint.engine.naming import named_by_user
 from mha_lint.engine.prove import prover
 from mha_lint.engine.sites import site_reports
+from mha_lint.engine.stacks import once, shorter
 from mha_lint.engine.unchecked import not_checked
 from mha_lint.facts.bench import Bench
 from mha_lint.facts.reach import WHOLE, Reach
@@ -55,7 +56,25 @@ def judge_subject(
         detail = "".join(traceback.format_exception(error))
         hint = "" if subject.real or subject.made_up else "pass another call with --call"
         return Judged(failed(NotChecked(str(error), hint, detail), spec, settings, subject), [])
-    bench = Bench.of(recording)
+    short = shorter(subject, recording)
+    if short is not None:
+        judged = judge_found(short.subject, short.bench, spec, settings, rules, reach)
+        report = once(judged.report)
+        notes = (*report.notes, *short.notes)
+        return Judged(dataclasses.replace(report, notes=notes), judged.crashes)
+    return judge_found(subject, Bench.of(recording), spec, settings, rules, reach)
+
+
+def judge_found(
+    subject: Subject,
+    bench: Bench,
+    spec: TargetSpec,
+    settings: Settings,
+    rules: list[LoadedRule],
+    reach: Reach = WHOLE,
+) -> Judged:
+    """Take a subject whose sites were looked for further, if there are any to measure."""
+    recording = bench.recording
     if not bench.sites:
         return Judged(no_attention(subject, spec, settings), [])
     dense = torch.strided
@@ -81,7 +100,7 @@ def judge_bench(
     rules: list[LoadedRule],
     reach: Reach = WHOLE,
 ) -> Judged:
-    """Take a recorded subject through the stages behind `record`, as far as `reach` says."""
+    """Take a subject whose sites are found through the stages behind that."""
     measured = measure(subject, bench, reach)
     checked = cross_check(measured, settings, subject) if settings.crosscheck else []
     facts = with_half_losses(measured.facts, checked)

@@ -121,6 +121,7 @@ def measure(subject: Subject, bench: Bench, reach: Reach = WHOLE) -> Measurement
             spans=site_spans(bench, site, path, scale_span(scale)),
             mask=_mask(bench, site),
             owner_class=owner,
+            repeated=int(site.context.meta.get("repeated", 1)),
         )
         names[owner] += 1
         overwritten = measure_overwritten(bench, site)

@@ -42,8 +42,8 @@ def parts_of(recording: Recording) -> list[Part]:
     """Return the distinct parts of `recording` in order."""
     nodes = [n for n in recording.graph.nodes if n.op == "call_function"]
     paths = [str(n.meta.get("module", "")) for n in nodes]
-    learned = _learned(recording)
-    products = [i for i, n in enumerate(nodes) if _multiplies_data(recording, n, learned)]
+    learned = learned_nodes(recording)
+    products = [i for i, n in enumerate(nodes) if multiplies_data(recording, n, learned)]
     stretches = _Stretches(paths, recording.module)
     spans = dict(stretches.smallest(one, two) for one, two in itertools.pairwise(products))
     kept = _minimal(spans)
@@ -79,7 +79,7 @@ def enlarged(recording: Recording, part: Part) -> Part:
     )
 
 
-def _learned(recording: Recording) -> dict[Node, bool]:
+def learned_nodes(recording: Recording) -> dict[Node, bool]:
     """Return of each node whether it is made from parameters and constants, with a parameter in it."""
     learned: dict[Node, bool] = {}
     data: dict[Node, bool] = {}
@@ -91,7 +91,8 @@ def _learned(recording: Recording) -> dict[Node, bool]:
     return learned
 
 
-def _multiplies_data(recording: Recording, node: Node, learned: dict[Node, bool]) -> bool:
+def multiplies_data(recording: Recording, node: Node, learned: dict[Node, bool]) -> bool:
+    """Return whether `node` is a product of two things of which none is learned."""
     found = contraction_of(recording, node)
     return found is not None and not learned[found.left] and not learned[found.right]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import inspect
 import math
 import random
@@ -29,6 +30,7 @@ from mha_lint.targets.resize import resized
 from mha_lint.targets.seeds import seed_torch
 from mha_lint.targets.session import is_interrupt
 from mha_lint.targets.sizes import bound_arguments, sizes_of, stated_of
+from mha_lint.targets.stacks import Shortening
 from mha_lint.targets.subject import Decoupled, Maker, Recipe, Subject, names_of
 from mha_lint.targets.tensors import tensors_in
 from mha_lint.targets.timelimit import TimeLimitError
@@ -62,6 +64,8 @@ class FileMaker(Maker):
     """Names that expressions may use besides those of the module."""
     mode: WithoutLarge | None = None
     """Under which user code runs, for modules that are too large to be made."""
+    shortening: Shortening | None = None
+    """Which layers of what is built are left out."""
 
     @contextlib.contextmanager
     def environment(self) -> Iterator[None]:
@@ -102,7 +106,11 @@ class FileMaker(Maker):
                 raise ClassGivenError(f"{expression} is the class itself, not a module of it")
             if not callable(module):
                 raise TypeError(f"{expression} made a {type(module).__name__}, not a module")
-            return module, in_eval_mode(module) if isinstance(module, nn.Module) else ()
+            if not isinstance(module, nn.Module):
+                return module, ()
+            if self.shortening is not None:
+                self.shortening.of(module)
+            return module, in_eval_mode(module)
 
     def evaluate(self, recipe: Recipe, *, built: Any = None) -> Subject:
         """Build, make the arguments and call once, in the current environment.
@@ -151,6 +159,10 @@ class FileMaker(Maker):
     def decoupled(self, subject: Subject) -> list[Decoupled]:
         """See `mha_lint.targets.decouple`."""
         return decoupled(self, subject)
+
+    def shortened(self, shortening: Shortening) -> Maker:
+        """Return a maker of the same with the layers left out that `shortening` names."""
+        return dataclasses.replace(self, shortening=shortening)
 
 
 def _seed(seed: int) -> None:

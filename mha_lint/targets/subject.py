@@ -11,6 +11,7 @@ from torch import nn
 
 from mha_lint.model.source import Span
 from mha_lint.model.target import TargetSpec
+from mha_lint.targets.stacks import Shortening
 
 How = Literal["stated", "usage", "live", "built", "inferred"]
 """Where build and call come from: the user; the file's own use of the class; a program that really
@@ -150,6 +151,11 @@ class Maker:
     def enclosing(self) -> Iterator[Subject]:
         """See `Subject.enclosing`."""
         yield from ()
+
+    def shortened(self, shortening: Shortening) -> Maker | None:
+        """Return a maker that leaves out what `shortening` says, None if it cannot be left out."""
+        del shortening
+        return None
 
 
 def names_of(

@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
@@ -176,8 +177,9 @@ def layers(rounds: int, sizes: Sequence[int] = (1, 2, 4, 8, 16, 32, 64, 128)) ->
     what = "each further layer of a config that repeats it"
     yield what, each(sizes, config), "10 ms", against
     against = f"1 ... {sizes[-1]} layers, {alike[0]:.2f} ... {alike[-1]:.1f} s"
-    what = "exponent in repeated layers of a module, each measured"
-    yield what, fitted(sizes, alike), "1.05", against
+    yield "exponent in repeated layers of a module", fitted(sizes, alike), "0.50", against
+    plain = "building and calling it: " + each(sizes, [fastest(called(n), rounds) for n in sizes])
+    yield "each further layer of a module that repeats it", each(sizes, alike), "-", plain
 
 
 def sequence(rounds: int, sizes: Sequence[int] = (16, 32, 64, 128, 256)) -> Iterator[Row]:
@@ -200,11 +202,24 @@ def checked(folder: str, count: int, *, distinct: bool, length: int = 7) -> Call
         made = ", ".join(f"{name}()" for name in names)
     else:
         text += LAYER.format(name="Attention", heads=4, width=6)
-        made = f"Attention() for _ in range({count})"
+        made = f"Attention(d_model) for _ in range({count})"
     file = Path(folder, f"model_{count}_{length}_{distinct:d}.py")
     file.write_text(text + MODEL.format(layers=made))
     call = f"torch.randn(3, {length}, 24)"
     return _run(f"{file}::Model", folder, count, build="Model()", call=call)
+
+
+def called(count: int) -> Callable[[], None]:
+    """Return the building of a model of `count` layers that are alike, and one call of it."""
+    scope: dict[str, Any] = {}
+    text = HEAD + LAYER.format(name="Attention", heads=4, width=6)
+    exec(text + MODEL.format(layers=f"Attention(d_model) for _ in range({count})"), scope)
+
+    def run() -> None:
+        with scope["torch"].no_grad():
+            scope["Model"]()(scope["torch"].randn(3, 7, 24))
+
+    return run
 
 
 def checked_config(folder: str, count: int) -> Callable[[], None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from mha_lint.engine.layers import Layers, in_order
+from mha_lint.engine.layers import Layers, in_order, kinds
 
 
 class Layer(nn.Module):
@@ -45,3 +45,19 @@ def test_nothing_is_told_of_a_layer_that_the_whole_lacks() -> None:
 
 def test_layer_2_stands_before_layer_10() -> None:
     assert in_order({"a.10.b", "a.2.b", "a.2.a"}) == ("a.2.a", "a.2.b", "a.10.b")
+
+
+def test_layers_of_one_model_are_told_by_all_that_they_hold() -> None:
+    layers = [Layer(i, 8, None) for i in range(6)]
+    vars(layers[2])["rope"] = [1.0, 2.0]
+    layers[3].register_forward_hook(lambda *_: None)
+    vars(layers[4])["rope"] = [1.0, 2.0]
+    vars(layers[5])["rope"] = [1.0, 3.0]
+    told = list(kinds({f"layers.{i}": layer for i, layer in enumerate(layers)}).values())
+    assert [told.index(one) for one in told] == [0, 0, 2, 3, 2, 5]
+
+
+def test_rates_between_none_and_all_are_one_kind() -> None:
+    layers = [nn.Dropout(p) for p in (0.0, 0.1, 0.2, 1.0)]
+    told = list(kinds({str(i): layer for i, layer in enumerate(layers)}).values())
+    assert [told.index(one) for one in told] == [0, 1, 1, 3]

@@ -6,7 +6,7 @@ import contextlib
 import copy
 import inspect
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ from mha_lint.targets.live.lengths import shortened
 from mha_lint.targets.live.snapshot import Snapshot
 from mha_lint.targets.make import SEED, StageError, fresh, in_eval_mode, run_once
 from mha_lint.targets.sizes import sizes_of, stated_of
+from mha_lint.targets.stacks import Shortening
 from mha_lint.targets.subject import Decoupled, Maker, Recipe, Subject
 
 MOST_SHOWN = 6
@@ -122,6 +123,18 @@ class LiveMaker(Maker):
         """Return nothing: there is no construction whose numbers could be changed."""
         del subject
         return []
+
+    def shortened(self, shortening: Shortening) -> Maker | None:
+        """Return a maker of a copy with layers left out; None where the calls around it are judged."""
+        own = self.snapshot.module
+        if self.snapshot.enclosing or not isinstance(own, nn.Module) or is_large(own):
+            return None
+        try:
+            copied = copy.deepcopy(own)
+        except Exception:  # whatever user classes raise
+            return None
+        shortening.of(copied)
+        return replace(self, snapshot=replace(self.snapshot, module=copied))
 
     @contextlib.contextmanager
     def environment(self) -> Iterator[None]:
