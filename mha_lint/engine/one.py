@@ -16,11 +16,12 @@ from mha_lint.engine.restore import restored
 from mha_lint.engine.target import Judged
 from mha_lint.engine.unchecked import not_checked
 from mha_lint.model.finding import Crash
-from mha_lint.model.report import NotChecked, TargetReport
+from mha_lint.model.report import NotChecked, Status, TargetReport
 from mha_lint.model.settings import Settings
 from mha_lint.model.speakable import speakable
 from mha_lint.model.target import TargetSpec
 from mha_lint.rulebook.pack import LoadedRule
+from mha_lint.targets.tables import disturbances
 from mha_lint.targets.timelimit import TimeLimitError, time_limit
 
 _RARELY = (100_000, 20, 100)
@@ -47,16 +48,26 @@ def judge_one(
         assert isinstance(one, NotChecked)
         return not_checked(one, None), []
     changed: list[str] = []
+    tables: list[str] = []
     try:
-        with restored(changed), rarely_collected(), time_limit(settings.timeout):
+        with (
+            disturbances(tables),
+            restored(changed),
+            rarely_collected(),
+            time_limit(settings.timeout),
+        ):
             judged = work(list(rules))
         report, crashes = judged.report, judged.crashes
+        if tables and report.status is Status.FAILED:
+            reason = f"{report.reason}; it had changed or removed {_listed(tables)}"
+            report = dataclasses.replace(report, reason=reason)
     except TimeLimitError:
         report, crashes = not_checked(out_of_time(settings), one), []
     except Exception as raised:  # a bug of ours: it must neither hide the other targets nor pass
         error = speakable(raised)
         text = "".join(traceback.format_exception(error))
         said = f"{type(error).__name__}: {error}"
+        changed = list(dict.fromkeys([*changed, *tables]))
         if changed:
             why = f"it changed or removed {_listed(changed)}; judging it then failed: {said}"
             report, crashes = not_checked(NotChecked(why, "", text), one), []

@@ -7,7 +7,6 @@ import json
 import math
 import os
 import random
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +14,8 @@ from types import ModuleType
 from typing import Any
 
 import torch
+
+from mha_lint.targets.tables import Lists, Modules
 
 _MODULES: tuple[ModuleType, ...] = (
     torch, torch.nn, torch.nn.functional, torch.nn.init, builtins, json, math, os, random,
@@ -31,8 +32,8 @@ def restored(changed: list[str] | None = None) -> Iterator[None]:
     found = changed if changed is not None else []
     names = [(m, dict(vars(m))) for m in _MODULES]
     classes = [(c, dict(vars(c))) for c in _CLASSES]
-    loaded = dict(sys.modules)
-    environment, path, here = dict(os.environ), list(sys.path), Path.cwd()
+    loaded, lists = Modules.now(), Lists.now()
+    environment, here = dict(os.environ), Path.cwd()
     try:
         yield
     finally:
@@ -43,14 +44,11 @@ def restored(changed: list[str] | None = None) -> Iterator[None]:
                 if vars(cls).get(name) is not value and not name.startswith("__"):
                     setattr(cls, name, value)
                     found.append(f"{cls.__module__}.{cls.__qualname__}.{name}")
-        for name, module in loaded.items():
-            if sys.modules.get(name) is not module:
-                sys.modules[name] = module
-                found.append(f"the module {name}")
+        found += [name for name in loaded.put_back() if name not in found]
         if dict(os.environ) != environment:
             os.environ.clear()
             os.environ.update(environment)
-        sys.path[:] = path
+        lists.put_back()
         try:
             os.chdir(here)
         except OSError:  # the folder that we were started in is gone: nothing to go back to

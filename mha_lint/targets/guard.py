@@ -18,6 +18,8 @@ from typing import Any, NoReturn
 
 import torch
 
+from mha_lint.targets.tables import Lists
+
 OUTPUT_KEPT = 4000
 """Characters of the user's output that are kept for -v."""
 
@@ -46,9 +48,9 @@ class _Sink(io.StringIO):
 def guarded() -> Iterator[_Sink]:
     """Run the block as user code; yield the stream that takes its output.
 
-    Restored afterwards: ``sys.path``, ``sys.argv``, the working directory, warning filters, random
-    states, default dtype and device, grad mode, thread count, deterministic mode. User modules in
-    ``sys.modules`` are the business of `mha_lint.targets.load`.
+    Restored afterwards: ``sys.path`` and the like, the working directory, warning filters, random
+    states, default dtype and device, grad mode, thread count, deterministic mode. ``sys.modules``
+    is the business of `mha_lint.targets.load`.
     """
     sink = _Sink()
     with contextlib.ExitStack() as stack:
@@ -102,7 +104,7 @@ class _SilentHere(io.TextIOBase):
 
 @contextlib.contextmanager
 def _kept_process_state() -> Iterator[None]:
-    path, argv, meta_path = list(sys.path), list(sys.argv), list(sys.meta_path)
+    lists = Lists.now()
     folder, environment = _working_directory(), dict(os.environ)
     recursion, seed = sys.getrecursionlimit(), random.getstate()
     excepthook, displayhook = sys.excepthook, sys.displayhook
@@ -110,7 +112,7 @@ def _kept_process_state() -> Iterator[None]:
         with warnings.catch_warnings():
             yield
     finally:
-        sys.path[:], sys.argv[:], sys.meta_path[:] = path, argv, meta_path
+        lists.put_back()
         sys.excepthook, sys.displayhook = excepthook, displayhook
         sys.setrecursionlimit(recursion)
         random.setstate(seed)

@@ -30,6 +30,7 @@ from mha_lint.targets.importing import PROTECTED, LazyPackage, UserLoader, finde
 from mha_lint.targets.notebooks.versions import in_force
 from mha_lint.targets.session import Session, describe, is_interrupt
 from mha_lint.targets.source import Source, SourceError, read_source
+from mha_lint.targets.tables import Modules, tell
 from mha_lint.targets.timelimit import TimeLimitError, time_limit
 
 HIGHEST = 6
@@ -195,11 +196,13 @@ def load_module(name: str, *, timeout: float) -> Loaded | NotChecked:
 @contextlib.contextmanager
 def _user_modules(session: Session) -> Iterator[None]:
     """Install the session's finders and modules; take all user modules out afterwards."""
-    before = dict(sys.modules)
+    outside = Modules.now()
+    before = outside.held
     for name in before:
         if "." not in name and _is_shadowed(name, session):
             for loaded in [n for n in before if n == name or n.startswith(f"{name}.")]:
                 sys.modules.pop(loaded, None)
+    shadowed = before.keys() - sys.modules.keys()
     _put_back(session)
     sys.modules.update(session.modules)
     session.finders = session.finders or finders(session)
@@ -207,12 +210,12 @@ def _user_modules(session: Session) -> Iterator[None]:
     try:
         yield
     finally:
+        replaced = outside.reinstate()
         _set_apart(session, before)
         for name in session.modules:
             sys.modules.pop(name, None)
-        for name, module in before.items():
-            if sys.modules.get(name) is not module:
-                sys.modules[name] = module
+        own = shadowed | session.modules.keys() | session.apart.keys()
+        tell(replaced + outside.put_back(own))
 
 
 def _put_back(session: Session) -> None:
@@ -226,7 +229,7 @@ def _put_back(session: Session) -> None:
 
 def _set_apart(session: Session, before: dict[str, ModuleType]) -> None:
     """Take the installed packages that were loaded with stand-ins out: others must not see them."""
-    for name, module in dict(sys.modules).items():
+    for name, module in dict(sys.modules).items() if session.tainted else ():
         if name.partition(".")[0] in session.tainted and before.get(name) is not module:
             session.apart[name] = sys.modules.pop(name)
             parent, _, last = name.rpartition(".")
