@@ -9,6 +9,8 @@ from torch.fx import Node
 from mha_lint.facts.bench import Bench
 from mha_lint.facts.dealing import redealt
 from mha_lint.facts.heads import shared_head_axes
+from mha_lint.facts.masks.levels import levels_of
+from mha_lint.facts.order import NotArrangedError
 from mha_lint.facts.places import span_of
 from mha_lint.facts.reduced import before_pool
 from mha_lint.facts.selection import placed_by_data
@@ -90,7 +92,12 @@ def _split_of(bench: Bench, site: Site, which: str) -> Fact[Layout]:
         torn = [a for a in torn if "channels" in words((a,))]
     if torn and _compares_whole_rows(operand, rows):
         torn = []
-    if torn or ("positions" in rows and "channels" in rows):
+    paired = "positions" in rows and "channels" in rows
+    if paired and not torn and which == "q" and heads_ask_as_rows(site):
+        if _hides(bench, site):
+            return Unknown("rows of q are pairs of position and head, and masks are not read there")
+        paired = False  # each row is one head of one position, and all of them meet the same keys
+    if torn or paired:
         if as_given(operand):
             return NotApplicable(
                 f"{which} is given, and which of its axes are channels is not said"
@@ -104,7 +111,8 @@ def _split_of(bench: Bench, site: Site, which: str) -> Fact[Layout]:
     count = 1
     for axis in operand.rows:
         count *= traced.responds.shape[axis]
-    if "positions" not in rows and "channels" in rows and count > 1 and source.kind != "input":
+    of_heads = "positions" not in rows and "channels" in rows and count > 1
+    if of_heads and source.kind != "input" and not (which == "q" and heads_ask_as_rows(site)):
         return Known(
             Layout(
                 LayoutKind.OVER_HEADS,
@@ -116,6 +124,24 @@ def _split_of(bench: Bench, site: Site, which: str) -> Fact[Layout]:
             )
         )
     return Known(Layout(LayoutKind.RIGHT, which, rows, features, "", span))
+
+
+def heads_ask_as_rows(site: Site) -> bool:
+    """Return whether the heads of one query stand as rows that meet all keys of one shared head."""
+    q, k = site.q, site.k
+    if q is None or k is None or len(q.rows) != 1:
+        return False
+    asking, asked = (frozenset().union(*(o.varies[a].data for a in o.groups)) for o in (q, k))
+    of_heads = any(k.varies[a].channels for a in k.groups)
+    return bool(k.position_axes) and not of_heads and asking == asked
+
+
+def _hides(bench: Bench, site: Site) -> bool:
+    """Return whether some queries do not meet all keys, or it is not known."""
+    try:
+        return not bool(levels_of(bench, site).visible.all())
+    except NotArrangedError:
+        return True
 
 
 def as_given(operand: Operand) -> bool:

@@ -11,7 +11,7 @@ from torch.fx import Node
 from mha_lint.facts.bench import Bench
 from mha_lint.facts.dealing import redealt
 from mha_lint.facts.heads import input_head_axes, shared_head_axes
-from mha_lint.facts.layout import swaps_last
+from mha_lint.facts.layout import heads_ask_as_rows, swaps_last
 from mha_lint.facts.output import OutputPath, by_labels
 from mha_lint.facts.places import span_of
 from mha_lint.facts.selection import placed_by_data
@@ -62,11 +62,12 @@ def _merge_of(bench: Bench, site: Site, path: OutputPath) -> Fact[Layout]:
     ):
         return Unknown("where the context goes depends on the data itself (a selection of queries)")
     span = span_of(_merge_culprit(bench, site, path, row_axes))
+    rows = [_positions(site, traced.index[r], row_axes) for r in row_axes]
     outer_rows = [
         a for a in range(traced.responds.dim())
-        if a not in path.features and any(varies_along(traced.index[r], a) for r in row_axes)
+        if a not in path.features and any(varies_along(r, a) for r in rows)
     ]  # fmt: skip
-    across = any(varies_along(traced.index[r], f) for r in row_axes for f in path.features)
+    across = any(varies_along(r, f) for r in rows for f in path.features)
     of_batch = [
         a for a in range(traced.responds.dim())
         if a not in path.features and traced.responds.shape[a] > 1
@@ -74,8 +75,8 @@ def _merge_of(bench: Bench, site: Site, path: OutputPath) -> Fact[Layout]:
     ]  # fmt: skip
     if across and not outer_rows and not of_batch:
         return NotApplicable("all positions are read out into one vector")
-    for axis in row_axes:
-        if any(varies_along(traced.index[axis], f) for f in path.features):
+    for row in rows:
+        if any(varies_along(row, f) for f in path.features):
             example = _merge_example(traced, row_axes, path)
             return Known(
                 Layout(
@@ -112,6 +113,23 @@ def _merge_of(bench: Bench, site: Site, path: OutputPath) -> Fact[Layout]:
             )
         )
     return Known(Layout(LayoutKind.RIGHT, "context", ("positions",), ("heads",), "", span))
+
+
+def _positions(site: Site, rows: Tensor, row_axes: list[int]) -> Tensor:
+    """Return the query position of each of `rows`: several rows are of one where heads are rows too."""
+    q = site.q
+    if q is None or q.trace is None or len(row_axes) != 1 or not heads_ask_as_rows(site):
+        return rows
+    if len(q.rows) != 1 or not all(q.trace.clean[a] for a in q.position_axes):
+        return rows
+    others = tuple(a for a in range(q.trace.responds.dim()) if a not in q.rows)
+    known = torch.zeros(q.trace.responds.shape[q.rows[0]], dtype=torch.long)
+    for axis in sorted(q.position_axes):
+        index = q.trace.index[axis]
+        if any(varies_along(index, a) for a in others):
+            return rows  # not the same in each sample, or mixed with channels
+        known = known * q.trace.shape[axis] + index.amax(others).clamp(min=0)
+    return torch.where(rows >= 0, known[rows.clamp(min=0)], rows)
 
 
 def _is_plain(bench: Bench, site: Site, path: OutputPath, traced: Trace) -> bool:

@@ -9,7 +9,15 @@ from torch.fx import Node
 
 from mha_lint.capture import Replay
 from mha_lint.model.facts import Kind
-from mha_lint.sites.axes import axes_of, rows_by_data, rows_summed, single, varying
+from mha_lint.sites.axes import (
+    axes_of,
+    meets_own_key,
+    rows_by_data,
+    rows_summed,
+    single,
+    single_keys,
+    varying,
+)
 from mha_lint.sites.contraction import Contraction
 from mha_lint.sites.cumulated import cumulated
 from mha_lint.sites.dependence import Dependence, is_tensor, op, operands, shape
@@ -203,6 +211,9 @@ class Finder:
         along = varying(origin, weight_labels, value.summed)
         left, right = set(score.free(True)), set(score.free(False))
         labels = {x for a in along if (x := score.out_labels[a]) is not None}
+        alone = not labels
+        if alone and self._all_ones(normaliser):
+            labels = single_keys(score, shape(self.recording, score.node))
         if not labels:
             return None
         if labels & left and not labels & right:
@@ -217,7 +228,7 @@ class Finder:
         k = rows_summed(k, frozenset(labels), score.side(key_left)[1])
         v = self._value_operand(value, weights_left)
         kind = self._kind(normaliser, q, k, v)
-        if kind is None:
+        if kind is None or (alone and not meets_own_key(q, k, self.replay)):
             return None
         rows, keys = self._out_axes(score, q, not key_left), self._out_axes(score, k, key_left)
         groups = tuple(a for a in range(len(score.out_labels)) if a not in rows and a not in keys)
@@ -226,6 +237,12 @@ class Finder:
             kind, score, key_left, value, weights_left, normaliser, to_logits, to_weights, origin,
             q, k, v, rows, keys, groups, reached,
         )  # fmt: skip
+
+    def _all_ones(self, normaliser: Normaliser) -> bool:
+        """Return whether the weights are those of one key for each query."""
+        if normaliser.element != "softmax":
+            return False
+        return bool((self.replay.base(normaliser.weights) == 1).all())
 
     def unmasked_index(self, site: Site) -> tuple[Tensor, ...]:
         """Return, per axis of the scores, the index that each element of the logits came from."""
@@ -355,6 +372,7 @@ class Finder:
             all(over_data)
             or all(over_channels)
             or (normalised and any(o.position_axes for o in (q, k)))
+            or (normalised and meets_own_key(q, k, self.replay))
         ):
             return self._self_or_cross(q, k)
         return None

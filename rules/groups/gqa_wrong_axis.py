@@ -4,7 +4,8 @@ What: With fewer key/value heads than query heads, each is repeated for the quer
 Here positions, channels or samples are repeated instead: after a view the shapes fit, but a query
 head meets some positions several times and others never, holds a channel several times, or meets the
 keys of another sample. It is measured: for each key that a query head meets it is traced which
-sample, which position and which channels of the projection it holds.
+sample, which position and which channels of the projection it holds. Where the split itself is wrong,
+that alone is told.
 
 Why: The keys do not stand where the mask and the positions say, or half of each key is a copy of the
 other half. All shapes are right, and nothing fails.
@@ -75,7 +76,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mha_lint.rule_api import Severity, SiteFacts, Violation, evidence_of, site_rule
+from mha_lint.rule_api import (
+    LayoutKind,
+    Severity,
+    SiteFacts,
+    Violation,
+    evidence_of,
+    known_among,
+    site_rule,
+)
 
 
 @site_rule("MHA512", severity=Severity.ERROR, since="0.1")
@@ -84,6 +93,9 @@ def gqa_wrong_axis(facts: SiteFacts) -> Iterator[Violation]:
     found = facts.head_groups.value.repeat
     if found is None:
         return
+    split = facts.split_k if found.operand == "k" else facts.split_v
+    if any(s.kind is not LayoutKind.RIGHT for s in known_among(facts.split_q, split)):
+        return  # heads hold parts of several positions before any is repeated: MHA104 tells that
     name = "key" if found.operand == "k" else "value"
     yield Violation(
         f"the {name} heads are repeated along the {found.axis}, not along the heads: {found.example}",

@@ -84,6 +84,13 @@ def squared(m: Layer, x: Tensor) -> Any:
     return (m.q(x) @ m.k(x).mT).relu().square() @ m.v(x)
 
 
+def own_key(m: Layer, x: Tensor, shared: Tensor, over: int = -1) -> Tensor:
+    """The heads of each position meet one key head that stands where the positions should."""
+    q = m.q(x).view(*x.shape[:2], 3, 4)
+    context: Tensor = (q @ shared.mT / 2).softmax(over) @ shared
+    return context
+
+
 X, MAP = torch.randn(2, 5, 12), torch.randn(2, 3, 5, 12)
 
 
@@ -118,6 +125,11 @@ X, MAP = torch.randn(2, 5, 12), torch.randn(2, 3, 5, 12)
         (lambda m, x: m.one(x.tanh()).softmax(1).mT @ m.v(x), (X,), "pooling", None),
         (lambda m, x: m.one(torch.tanh(m.q(x)[:, :, None] + m.k(x)[:, None])).squeeze(-1).softmax(-1) @ m.v(x),
          (X,), "self", None),
+        (lambda m, x: own_key(m, x, m.gate(x)[:, :, None]), (X,), "self", ((2,), (3,), (0, 1))),
+        (lambda m, x: own_key(m, x, m.gate(x)[:, :, None].expand(-1, -1, 3, -1)),
+         (X,), "self", ((2,), (3,), (0, 1))),
+        (lambda m, x: (m.split(m.q(x[:, :1])) @ m.gate(x)[:, None].mT).softmax(-1) @ m.gate(x)[:, None],
+         (X,), "self", ((2,), (3,), (0, 1))),
     ],
 )  # fmt: skip
 def test_what_is_a_site(
@@ -153,6 +165,12 @@ def test_what_is_a_site(
         (lambda m, x: (m.q(x) @ m.k(x).mT).softmax(-1), (X,)),
         (lambda m, x: F.layer_norm(m.q(x), (12,)), (X,)),
         (lambda m, x: torch.einsum("bic,bjc->bij", x, x).sum(), (X,)),
+        (lambda m, x: own_key(m, x, m.gate(x)[:, :, None], over=-2), (X,)),
+        (lambda m, x, y: own_key(m, x, m.gate(y)), (X, torch.randn(2, 5, 1, 12))),
+        (lambda m, x: own_key(m, x, m.gate(x)[:, :, None]), (X[:, :1],)),
+        (lambda m, x: (m.q(x).view(2, 5, 3, 1, 4) @ m.gate(x)[:, :, None, :, None]).softmax(-1)
+         @ m.gate(x)[:, :, None, None], (X,)),
+        (lambda m, x: m.q(x).view(2, 5, 3, 4) @ m.gate(x)[..., None] @ m.gate(x)[:, :, None], (X,)),
     ],
 )  # fmt: skip
 def test_what_is_none(forward: Callable[..., Any], args: tuple[Tensor, ...], found: Find) -> None:
