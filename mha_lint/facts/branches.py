@@ -7,6 +7,7 @@ keys that may be left out is left out, once.
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import math
 import re
@@ -20,7 +21,7 @@ from torch import Tensor, nn
 from mha_lint.facts.bench import Bench
 from mha_lint.facts.causal.lines import at_keyword
 from mha_lint.facts.causal.patterns import UNMASKED, Pattern, patterns_of
-from mha_lint.facts.classes import class_sources
+from mha_lint.facts.classes import ClassSource, class_sources
 from mha_lint.facts.masks.levels import Levels, levels_of
 from mha_lint.facts.masks.steps import steps_of
 from mha_lint.facts.order import NotArrangedError
@@ -167,9 +168,14 @@ def _attributes(subject: object) -> list[tuple[str, bool]]:
 
 
 def _tested(cls: type) -> set[str]:
+    return {name for source in class_sources(cls) for name in _tested_in(source)}
+
+
+@functools.lru_cache(maxsize=1024)
+def _tested_in(source: ClassSource) -> frozenset[str]:
     found: set[str] = set()
     functions = [
-        f for source in class_sources(cls) for f in ast.walk(source.node)
+        f for f in ast.walk(source.node)
         if isinstance(f, ast.FunctionDef) and f.name != "__init__"
     ]  # fmt: skip
     for function in functions:
@@ -179,7 +185,7 @@ def _tested(cls: type) -> set[str]:
                     n.attr for n in ast.walk(node.test)
                     if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name) and n.value.id == "self"
                 }  # fmt: skip
-    return found
+    return frozenset(found)
 
 
 def branch_scales(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
+import functools
 
 from torch import Tensor, nn
 
 from mha_lint.facts.bench import Bench
-from mha_lint.facts.classes import class_sources
+from mha_lint.facts.classes import ClassSource, class_sources
 from mha_lint.sites.site import Site
 from mha_lint.targets.sizes import stated_of
 from mha_lint.targets.subject import Subject
@@ -60,7 +61,12 @@ def names_read_around(bench: Bench) -> frozenset[str]:
 
 def names_read(cls: type) -> frozenset[str]:
     """Return the names of attributes and keys that the code of `cls` reads."""
-    nodes = [n for source in class_sources(cls) for n in ast.walk(source.node)]
+    return frozenset().union(*(_names_in(source) for source in class_sources(cls)))
+
+
+@functools.lru_cache(maxsize=1024)
+def _names_in(source: ClassSource) -> frozenset[str]:
+    nodes = list(ast.walk(source.node))
     attributes = {n.attr for n in nodes if isinstance(n, ast.Attribute)}
     return frozenset(attributes | {
         n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str)

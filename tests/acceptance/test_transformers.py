@@ -1,7 +1,13 @@
-"""Attention of the transformers package and torch's own modules: nothing false may be reported."""
+"""Attention of the transformers package and torch's own modules: nothing false may be reported.
+
+A module with one of its implementations, step by step or one call of torch's, is a pair: every third
+pair is run, so that of a module with both one is, and with TRANSFORMERS_ALL=1 in the environment all are.
+What departs from attention, and torch's own modules, are always run.
+"""
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -35,6 +41,7 @@ FILES = (
     hugging_face_more,
 )
 HERE = Path(__file__).resolve().parent
+ALL = os.environ.get("TRANSFORMERS_ALL", "") not in ("", "0")
 
 
 def _named(file: ModuleType, case: Case, implementation: str) -> TargetSpec:
@@ -47,7 +54,7 @@ def _named(file: ModuleType, case: Case, implementation: str) -> TargetSpec:
     )
 
 
-def _parameters(*files: ModuleType) -> list[object]:
+def _parameters(*files: ModuleType, every: int = 1) -> list[object]:
     return [
         pytest.param(
             spec := _named(file, case, implementation),
@@ -56,9 +63,12 @@ def _parameters(*files: ModuleType) -> list[object]:
             marks=[pytest.mark.xfail(reason=case.todo, strict=True)] if case.todo else [],
         )
         for file in files
-        for case in file.CASES
-        for implementation in case.implementations
+        for case, implementation in _pairs(file)[::every]
     ]
+
+
+def _pairs(file: ModuleType) -> list[tuple[Case, str]]:
+    return [(case, one) for case in file.CASES for one in case.implementations]
 
 
 def _loud(spec: TargetSpec) -> dict[str, Severity]:
@@ -74,7 +84,7 @@ def _loud(spec: TargetSpec) -> dict[str, Severity]:
     return {f.code: f.severity for f in loud if f.severity is not Severity.NOTE}
 
 
-@pytest.mark.parametrize(("spec", "case"), _parameters(*FILES))
+@pytest.mark.parametrize(("spec", "case"), _parameters(*FILES, every=1 if ALL else 3))
 def test_transformers_module(spec: TargetSpec, case: Case) -> None:
     pytest.importorskip("transformers")
     loud = _loud(spec)
@@ -107,10 +117,5 @@ def test_torch_module(spec: TargetSpec) -> None:
 
 def test_names_are_unique() -> None:
     files = (*FILES, hugging_face_departures)
-    names = [
-        (case.name or case.factory, implementation)
-        for file in files
-        for case in file.CASES
-        for implementation in case.implementations
-    ]
+    names = [(case.name or case.factory, one) for file in files for case, one in _pairs(file)]
     assert len(set(names)) == len(names)

@@ -110,19 +110,33 @@ class Both:
         return [t["target"] for t in self.report["targets"]]
 
 
-def process(folder: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+def begun(folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.run(
-        [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, check=False
+    return subprocess.Popen(
+        [sys.executable, *arguments],
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     )
 
 
+def ended(process: subprocess.Popen[bytes]) -> subprocess.CompletedProcess[bytes]:
+    out, err = process.communicate()
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+def process(folder: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+    return ended(begun(folder, *arguments))
+
+
 def both(folder: Path, text: str, *arguments: str) -> Both:
-    """Run a script in both ways and compare all that it says, and its exit code."""
+    """Run a script in both ways at once and compare all that it says, and its exit code."""
     (folder / "script.py").write_text(text)
-    plain = process(folder, "script.py", *arguments)
+    alone = begun(folder, "script.py", *arguments)
     options = ("-q", "--format", "json", "-o", "report.json")
     ours = process(folder, "-m", "mha_lint", "run", *options, "--", "script.py", *arguments)
+    plain = ended(alone)
     assert ours.stdout == plain.stdout
     assert ours.stderr == plain.stderr
     assert ours.returncode == plain.returncode
@@ -151,8 +165,11 @@ def test_a_training_run_ends_as_it_does_alone_and_its_faults_are_found(tmp_path:
         ("raise KeyboardInterrupt", -2),
         ("class Net(nn.Module):\n    def forward(self, x): return x.nothing\nNet()(1)", 1),
         ("sys.excepthook = lambda *_: print('own hook'); raise ValueError", 1),
-        ("import atexit; atexit.register(print, 'bye')", 0),
-        ("pid = os.fork()\nif pid: os.waitpid(pid, 0)\nsys.exit(0 if pid else 9)", 0),
+        (
+            "import atexit; atexit.register(print, 'bye')\n"
+            "pid = os.fork()\nif pid: os.waitpid(pid, 0)\nsys.exit(0 if pid else 9)",
+            0,
+        ),
     ],
 )
 def test_however_a_program_ends(tmp_path: Path, end: str, code: int) -> None:
@@ -163,25 +180,34 @@ def test_however_a_program_ends(tmp_path: Path, end: str, code: int) -> None:
     assert run.found == [("MHA204", "script.py", FAULT)]
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        "threading.Thread(target=lambda: print(attention(torch.randn(2, 5, 16)).shape)).start()",
-        "print(torch.compile(attention, backend='eager')(torch.randn(2, 5, 16)).shape)",
-        "print(nn.DataParallel(attention)(torch.randn(2, 5, 16)).shape)",
-        "with torch.inference_mode(): print(attention(torch.randn(2, 5, 16)).shape)",
-        "with torch.autocast('cpu', torch.bfloat16): print(attention(torch.randn(2, 5, 16)).dtype)",
-        "print(attention.double()(torch.randn(1, 5, 16).double()).shape)",
-        "attention.register_forward_hook(lambda *_: print('hook')); attention(torch.randn(2, 5, 16))",
-        "torch.set_default_dtype(torch.float64); print(attention.double()(torch.randn(2, 5, 16)).shape)",
-        "attention(torch.randn(2, 5, 16)); torch.set_default_device('meta')",
-        "print(attention(torch.zeros(2, 5, 16)).shape)",
-    ],
-)  # fmt: skip
-def test_however_a_module_is_called(tmp_path: Path, body: str) -> None:
-    run = both(tmp_path, f"{HEADER}{ATTENTION}{body}\n")
+CALLS = [
+    "print(torch.compile(attention, backend='eager')(torch.randn(2, 5, 16)).shape)",
+    "print(nn.DataParallel(attention)(torch.randn(2, 5, 16)).shape)",
+    "with torch.inference_mode(): print(attention(torch.randn(2, 5, 16)).shape)",
+    "with torch.autocast('cpu', torch.bfloat16): print(attention(torch.randn(2, 5, 16)).dtype)",
+    "print(attention.double()(torch.randn(1, 5, 16).double()).shape)",
+    "attention.register_forward_hook(lambda *_: print('hook')); attention(torch.randn(2, 5, 16))",
+    "print(attention(torch.zeros(2, 5, 16)).shape)",
+    "threading.Thread(target=lambda: print(attention(torch.randn(2, 5, 16)).shape)).start()",
+]
+SETTINGS = [
+    "torch.set_default_dtype(torch.float64); print(attention.double()(torch.randn(2, 5, 16)).shape)",
+    "attention(torch.randn(2, 5, 16)); torch.set_default_device('meta')",
+]
+
+
+@pytest.mark.parametrize("bodies", [CALLS, SETTINGS], ids=["calls", "settings"])
+def test_however_a_module_is_called(tmp_path: Path, bodies: list[str]) -> None:
+    """Each body calls a class of its own, and all are in one program."""
+    text, lines = HEADER, []
+    for number, body in enumerate(bodies):
+        lines.append(text.count("\n") + 8)
+        part = f"{ATTENTION}{body}\n".replace("Attention", f"Attention{number}")
+        text += part.replace("attention", f"attention{number}")
+    run = both(tmp_path, text)
     assert run.code == 0
-    assert run.found == [("MHA204", "script.py", FAULT)]
+    assert run.names == [f"script.py::Attention{number}" for number in range(len(bodies))]
+    assert run.found == [("MHA204", "script.py", line) for line in lines]
 
 
 def test_workers_of_a_loader_and_children_do_not_report(tmp_path: Path) -> None:

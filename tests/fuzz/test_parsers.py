@@ -12,7 +12,7 @@ from tests.fuzz.parsers import PARSERS, cases
 from tests.fuzz.parsers_source import DEEP, check_cell, check_source, check_suppressions, deep
 from tests.fuzz.parsers_watch import Fault, Parser, WrongError, fault_of, one_line
 
-COUNT = 30
+COUNT = 20
 
 
 @pytest.mark.parametrize("parser", PARSERS, ids=lambda p: p.name)

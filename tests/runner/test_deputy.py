@@ -22,25 +22,8 @@ from mha_lint.runner.jobs import Outcome, Plan
 from mha_lint.runner.pool import ServerError
 from mha_lint.runner.reads import digest
 from mha_lint.targets.resolve import parse_target
+from tests.runner.attention import WRONG
 
-ATTENTION = """\
-import math
-
-import torch
-from torch import nn
-
-
-class Attention(nn.Module):
-    def __init__(self, width=16):
-        super().__init__()
-        self.qkv = nn.Linear(width, 3 * width)
-        self.out = nn.Linear(width, width)
-
-    def forward(self, x):
-        q, k, v = self.qkv(x).chunk(3, dim=-1)
-        scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
-        return self.out(torch.softmax(scores, dim=-2) @ v)
-"""
 HERE = wire.dump(Surroundings.here())
 
 
@@ -54,7 +37,7 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> Iterator[deputy._Kept]:
 
 @pytest.fixture
 def plan(tmp_path: Path, kept: deputy._Kept) -> bytes:
-    (tmp_path / "a.py").write_text(ATTENTION)
+    (tmp_path / "a.py").write_text(WRONG)
     return wire.dump(Plan(Settings(str(tmp_path))))
 
 

@@ -23,36 +23,11 @@ from mha_lint.model.settings import Settings, UsageError
 from mha_lint.model.target import TargetSpec
 from mha_lint.runner import linux, remote
 from mha_lint.runner.jobs import Outcome, Plan
+from tests.runner.attention import attention
 
 ROOT = Path(__file__).resolve().parents[2]
 PLAN = Plan(Settings("/work"))
 SPEC = TargetSpec("a.py::A", "a.py")
-
-ATTENTION = """\
-import math
-import os
-import time
-
-import torch
-from torch import nn
-
-
-class Attention(nn.Module):
-    def __init__(self, width=16):
-        super().__init__()
-        self.qkv = nn.Linear(width, 3 * width)
-        self.out = nn.Linear(width, width)
-        FIRST
-
-    def forward(self, x):
-        q, k, v = self.qkv(x).chunk(3, dim=-1)
-        scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
-        return self.out(torch.softmax(scores, dim=DIM) @ v)
-"""
-
-
-def attention(first: str = "pass", dim: int = -1) -> str:
-    return ATTENTION.replace("FIRST", first).replace("DIM", str(dim))
 
 
 @pytest.mark.parametrize(

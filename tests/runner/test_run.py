@@ -16,26 +16,7 @@ from mha_lint.runner import run as running
 from mha_lint.runner.jobs import Outcome
 from mha_lint.runner.run import Runner
 from mha_lint.targets.resolve import parse_target
-
-ATTENTION = """\
-import math
-
-import torch
-from torch import nn
-
-
-class Attention(nn.Module):
-    def __init__(self, width=16):
-        super().__init__()
-        self.qkv = nn.Linear(width, 3 * width)
-        self.out = nn.Linear(width, width)
-
-    def forward(self, x):
-        q, k, v = self.qkv(x).chunk(3, dim=-1)
-        scores = q @ k.transpose(-2, -1) / math.sqrt(q.shape[-1])
-        return self.out(torch.softmax(scores, dim=DIM) @ v)
-"""
-RIGHT, WRONG = ATTENTION.replace("DIM", "-1"), ATTENTION.replace("DIM", "-2")
+from tests.runner.attention import RIGHT, WRONG
 
 
 class Judge:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import io
 import re
 import tokenize
@@ -141,7 +142,8 @@ def _kept(words: str) -> bool | None:
     return (first is kept) != (denied is not None)
 
 
-def remarks(text: str) -> list[str]:
+@functools.lru_cache(maxsize=256)
+def remarks(text: str) -> tuple[str, ...]:
     """Return the lines of comments and docstrings in `text`."""
     lines: list[str] = []
     try:
@@ -153,8 +155,8 @@ def remarks(text: str) -> list[str]:
             ):
                 lines += token.string.splitlines()
     except (tokenize.TokenError, IndentationError, SyntaxError):
-        return lines
-    return lines
+        pass
+    return tuple(lines)
 
 
 def _with_subject(line: str, comment: str) -> str:

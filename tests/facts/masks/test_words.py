@@ -69,7 +69,7 @@ def test_a_comment_about_something_else_says_nothing() -> None:
 
 def test_a_comment_belongs_to_what_is_assigned_beside_it() -> None:
     text = "hidden = ~mask  # True: padded\n"
-    assert remarks(text) == ["hidden: # True: padded"]
+    assert remarks(text) == ("hidden: # True: padded",)
     assert comments_say(text, "mask", only=False) is None
 
 
