@@ -1,7 +1,7 @@
 """Attention of the transformers package and torch's own modules: nothing false may be reported.
 
-A module with one of its implementations, step by step or one call of torch's, is a pair: every third
-pair is run, so that of a module with both one is, and with TRANSFORMERS_ALL=1 in the environment all are.
+A module with one of its implementations, step by step or one call of torch's, is a pair. Every third
+one is run, and with TRANSFORMERS_ALL=1 in the environment all are.
 What departs from attention, and torch's own modules, are always run.
 """
 
