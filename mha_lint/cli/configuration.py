@@ -7,6 +7,7 @@ no TOML is an error that names the file, the key and what would be right.
 from __future__ import annotations
 
 import difflib
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -40,6 +41,9 @@ from mha_lint.targets.paths import is_file
 
 DEVICES = ("cpu", "cuda", "auto")
 DTYPES = ("float64", "float32", "bfloat16", "float16")
+DEEP = re.compile(r"""(?<![\w.-])(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){100}""", re.ASCII)
+"""A key of a hundred parts and more: each is a table in the one before, and memory grows with the square
+of their number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +108,10 @@ def _parse(path: Path) -> dict[str, object]:
     try:
         if path.exists() and not path.is_file():  # a pipe or a device may never end
             raise ConfigurationError(f"{path}: is no regular file; give --config a TOML file")
-        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        text = path.read_text(encoding="utf-8-sig")
+        if DEEP.search(text):
+            raise RecursionError
+        return tomllib.loads(text)
     except OSError as error:
         raise ConfigurationError(f"{path}: cannot be read ({error.strerror or error})") from error
     except (ValueError, RecursionError) as error:  # also of numbers and of nesting without end

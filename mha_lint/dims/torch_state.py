@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import mmap
 import warnings
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -22,6 +23,9 @@ NESTED = (
 )  # fmt: skip
 """Under these keys training scripts save the model's state beside the optimiser's."""
 
+SIZED = b"bytearray"
+"""The one name that torch lets a pickle call and that takes memory by a number alone."""
+
 
 def read_state(path: Path) -> tuple[dict[str, Tensor], str]:
     """Return the tensors by name, and a remark on where they lay ("" for none).
@@ -30,6 +34,7 @@ def read_state(path: Path) -> tuple[dict[str, Tensor], str]:
         SourceError: the file holds something else than tensors, or is none of torch's.
     """
     _require_stored(path, require_file(path))
+    _require_plain(path)
     loaded = _load(path)
     where: list[str] = []
     while isinstance(loaded, Mapping):
@@ -68,6 +73,24 @@ def _require_stored(path: Path, size: int) -> None:
         raise SourceError(f"{path}: refused: its parts are compressed, those of torch.save are not")
 
 
+def _require_plain(path: Path) -> None:
+    """Refuse a pickle that names ``bytearray``, which is as long as it says and in no state_dict."""
+    named = False
+    with contextlib.suppress(OSError, ValueError, NotImplementedError, zipfile.BadZipFile):
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                pickles = [i for i in archive.infolist() if i.filename.endswith(".pkl")]
+                named = any(SIZED in archive.read(info) for info in pickles)
+        else:
+            with (
+                path.open("rb") as file,
+                mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as held,
+            ):
+                named = held.find(SIZED) >= 0
+    if named:
+        raise SourceError(f"{path}: refused: it holds more than tensors, and nothing else is read")
+
+
 class _Clipped(io.BufferedReader):
     """A file of which no more is asked for than is left: a pickle may claim any length."""
 
@@ -88,17 +111,17 @@ def _load(path: Path) -> object:
         import torch
 
         problem: Exception | None = None
-        for mmap in (True, False):
+        for mapped in (True, False):
             try:
                 with contextlib.ExitStack() as stack:
-                    file = path if mmap else stack.enter_context(_Clipped(path))
-                    return torch.load(file, map_location="meta", weights_only=True, mmap=mmap)
+                    file = path if mapped else stack.enter_context(_Clipped(path))
+                    return torch.load(file, map_location="meta", weights_only=True, mmap=mapped)
             except OSError as error:
                 reason = error.strerror or str(error)
                 raise SourceError(f"{path}: cannot be read ({reason})") from error
             except Exception as error:  # torch raises many kinds on damaged files
                 problem = error
-                if not (mmap and "mmap" in str(error)):
+                if not (mapped and "mmap" in str(error)):
                     break  # only files of the old format are tried again, without mapping
     text = str(problem)
     if "TorchScript" in text or "torchscript" in text:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
@@ -11,23 +13,39 @@ from mha_lint.sites.site import Site
 from mha_lint.sites.trace import distinct
 
 FOLDED = 0.25
-"""Relative distance of rms(W_q)/rms(W_k) from head_dim**-0.5 that sampling of the weights explains:
-measured .25/.25 and .36/.35 for folded ones, 1.0 to 1.5 for others."""
+"""Relative distance of the ratio of W_q to W_k from head_dim**-0.5 that sampling of the weights
+explains: measured .25/.25 and .36/.35 for folded ones, 1.0 to 1.5 for others."""
 EXACT = 0.1
 """The same for the spread of one weight, which is told from its own sampling alone."""
+SAMPLING = 2.2
+"""Over the root of their number: how far the spread of few weights lies from that which they are drawn
+with, in all but a few of a thousand draws. Of n normal ones the rms has a relative standard deviation
+of (2n)**-0.5, of uniform ones less."""
 DEFAULT = 3**-0.5
 """rms(W) * sqrt(fan_in) of nn.Linear, which is head_dim**-0.5 by chance at a head_dim of 3."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """What W makes of rows of unit variance, rms(W) * sqrt(fan_in), and how many weights tell so."""
+
+    spread: float
+    count: int
+
+    @property
+    def usual(self) -> bool:
+        """Return whether `nn.Linear` may have drawn it."""
+        far: float = max(EXACT, SAMPLING / self.count**0.5)
+        return abs(self.spread - DEFAULT) < far * DEFAULT
+
+
 def init_ratio(bench: Bench, site: Site) -> float | None:
-    """Return rms(W_q)/rms(W_k) of the weights as the user's constructor left them."""
+    """Return how much larger W_q starts than W_k, each for the width that it reads."""
     first = site.all[0]
-    if first.q is None or first.k is None:
+    one, two = _start(bench, first.q), _start(bench, first.k)
+    if one is None or two is None or not two.spread:
         return None
-    one, two = (_rms(bench, o) for o in (first.q, first.k))
-    if one is None or two is None:
-        return None
-    return one / two if two > 0 else None
+    return one.spread / two.spread
 
 
 def made_up_for(bench: Bench, site: Site, head_dim: int) -> float | None:
@@ -40,31 +58,28 @@ def made_up_for(bench: Bench, site: Site, head_dim: int) -> float | None:
     if ratio is None or due >= 0.8:
         return None
     first = site.all[0]
-    spreads = [own for o in (first.q, first.k) if (own := _spread(bench, o)) is not None]
-    if len(spreads) == 2 and all(abs(own - DEFAULT) < EXACT * DEFAULT for own in spreads):
-        return None  # both as nn.Linear draws them; they may read states of different width
+    starts = [own for o in (first.q, first.k) if (own := _start(bench, o)) is not None]
+    if len(starts) == 2 and all(own.usual for own in starts):
+        return None  # both as nn.Linear draws them
     for one in (ratio, 1 / ratio if ratio else 0.0):
         if abs(one - due) < FOLDED * due:
             return one
     if abs(ratio - 1) < FOLDED or abs(due - DEFAULT) < EXACT * due:
         return None  # both drawn alike, as most are
-    for own in spreads:
-        if abs(own - due) < min(EXACT * due, abs(own - DEFAULT)):
-            return own
+    for own in starts:
+        if not own.usual and abs(own.spread - due) < min(EXACT * due, abs(own.spread - DEFAULT)):
+            return own.spread
     return None
 
 
-def _spread(bench: Bench, operand: Operand | None) -> float | None:
-    """Return rms(W) * sqrt(fan_in): what W makes of rows of unit variance."""
+def _start(bench: Bench, operand: Operand | None) -> _Start | None:
     if operand is None or operand.source is None:
         return None
-    rms = _rms(bench, operand)
-    return None if rms is None else float(rms * operand.source.in_width**0.5)
-
-
-def _rms(bench: Bench, operand: Operand) -> float | None:
     weight = _weight(bench, operand)
-    return None if weight is None else float(weight.detach().double().square().mean().sqrt())
+    if weight is None:
+        return None
+    rms = float(weight.detach().double().square().mean().sqrt())
+    return _Start(rms * operand.source.in_width**0.5, weight.numel())
 
 
 def _weight(bench: Bench, operand: Operand) -> Tensor | None:

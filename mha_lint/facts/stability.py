@@ -29,6 +29,10 @@ from mha_lint.sites.site import Site
 EXPONENTIALS = frozenset(["exp", "exp2", "expm1", "pow"])
 BEYOND = 3.0
 """How many times the largest exponent that a type can hold the scores are made."""
+TRIES = 4
+"""So often are q and k scaled further: what is added to the scores is not, and may be most of them."""
+ABOUT, MOST = 0.9, 4.0
+"""How much of what is wanted will do, and by how much q and k are scaled further at a time."""
 FAINT = 1e-6
 """Scores that are no larger are not scaled up: nothing reaches them."""
 SHIFT = 5.0
@@ -102,8 +106,9 @@ def _bare_exponential(bench: Bench, member: Site) -> Overflow | None:
     before = replay.base(found.weights)
     wanted = [found.weights, *(n for pair in powers for n in pair)]
     due = BEYOND * math.log(limit)
-    for moves in _larger(bench, member, replay, powers[0][1], due):
-        weights, *values = replay.run(wanted, moves)
+    nodes, by = _larger(bench, member, replay, powers[0][1], due)
+    for _ in range(TRIES if nodes else 0):
+        weights, *values = replay.run(wanted, {n: replay.base(n) * by for n in nodes})
         lost = before.isfinite() & ~weights.isfinite()
         for (node, _), made, exponent in zip(powers, values[::2], values[1::2], strict=True):
             reached = exponent[exponent.isfinite() & (exponent.abs() < HIDES)]
@@ -117,22 +122,29 @@ def _bare_exponential(bench: Bench, member: Site) -> Overflow | None:
                     lost.numel(),
                     span_of(node),
                 )
+        size = _largest(values[1])
+        if size < FAINT or size >= ABOUT * due:
+            break
+        by *= min((due / size) ** 0.5, MOST)
     return None
+
+
+def _largest(exponent: Tensor) -> float:
+    seen = exponent[exponent.isfinite() & (exponent.abs() < HIDES)]
+    return float(seen.max()) if seen.numel() else 0.0
 
 
 def _larger(
     bench: Bench, member: Site, replay: Replay, exponent: Node, due: float
-) -> list[dict[Node, Tensor]]:
-    """Return what makes the largest `exponent` about as large as `due`, if anything does.
+) -> tuple[list[Node], float]:
+    """Return what to scale and by how much, so that the largest `exponent` is about as large as `due`.
 
     What the operands are made from is scaled, so that cosines and normalised operands stay as they
     are, and so do scores behind a ``tanh``.
     """
-    at = replay.base(exponent)
-    seen = at[at.isfinite() & (at.abs() < HIDES)]
-    size = float(seen.max()) if seen.numel() else 0.0
+    size = _largest(replay.base(exponent))
     if size < FAINT:
-        return []
+        return [], 1.0
     if member.q is not None and member.k is not None:
         ends = [[s.node for s in o.sources if not s.learned] for o in (member.q, member.k)]
     else:
@@ -140,10 +152,7 @@ def _larger(
         ends = [[s.node for s in behind if not s.learned]]
     ends = [nodes for nodes in ends if nodes]
     nodes = list(dict.fromkeys(n for one in ends for n in one if is_number(bench.recording, n)))
-    if not nodes:
-        return []
-    by = (due / size) ** (1 / len(ends))
-    return [{n: replay.base(n) * by for n in nodes}]
+    return nodes, (due / size) ** (1 / max(len(ends), 1))
 
 
 # --- a product that overflows before it is scaled --------------------------------------------------

@@ -79,7 +79,8 @@ class Scale:
     no fixed scale is due.
     ``learned``: a Parameter sets it. ``stated``: the value is what the caller passed as a
     constructor argument, attribute or config entry of that name. ``folded``:
-    rms(W_q)/rms(W_k) of the original initialisation where it makes up for the scale, else None.
+    how much smaller W_q or W_k starts where that makes up for the scale, else None. ``init_ratio``: how
+    much larger W_q starts than W_k, each for the width that it reads.
     ``terms``: score contractions added up (DeBERTa 3). ``after``: gain applied to the weights
     after the normaliser (1.0 when there is none). ``factors``: each place that scales, in order.
     """

@@ -57,19 +57,15 @@ def suppressions(source: str) -> tuple[Suppression, ...]:
     """Return the suppression comments of `source`, in order; none if it does not parse."""
     if "mha-lint:" not in source.lower():
         return ()
-    source = plain_script(source)
-    try:
-        tree = parse(source, "source")
-        classes = {n.lineno: n for n in ast.walk(tree) if isinstance(n, ast.ClassDef)}
-        tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))
-    except (SourceError, SyntaxError, ValueError, tokenize.TokenError):
+    tree, comments = _read(source)
+    if tree is None:
         return ()
+    classes = {n.lineno: n for n in ast.walk(tree) if isinstance(n, ast.ClassDef)}
     found: list[Suppression] = []
-    for token in tokens:
-        comment = _COMMENT.search(token.string) if token.type == tokenize.COMMENT else None
+    for line, text in comments:
+        comment = _COMMENT.search(text)
         if comment is None:
             continue
-        line = token.start[0]
         codes = tuple(c.strip().upper() for c in comment[2].split(",") if c.strip())
         owner = classes.get(line)
         if comment[1].lower() == "ignore-file":
@@ -88,22 +84,33 @@ def useless_comments(source: str, codes: Collection[str]) -> list[tuple[int, str
     """
     if "mha-lint" not in source.lower():
         return []
-    source = plain_script(source)
-    try:
-        tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))
-    except (SyntaxError, ValueError, tokenize.TokenError):
-        return []
     found: list[tuple[int, str]] = []
-    for token in tokens:
-        if token.type != tokenize.COMMENT or not _MEANT.search(token.string):
+    for line, text in _read(source)[1]:
+        if not _MEANT.search(text):
             continue
-        comment = _COMMENT.search(token.string)
+        comment = _COMMENT.search(text)
         names = [c.strip() for c in comment[2].split(",") if c.strip()] if comment else []
         if not names:
-            found.append((token.start[0], "suppresses nothing: write # mha-lint: ignore[MHA201]"))
+            found.append((line, "suppresses nothing: write # mha-lint: ignore[MHA201]"))
         found += [
-            (token.start[0], f"{name} is no rule's code, nothing is suppressed by it")
+            (line, f"{name} is no rule's code, nothing is suppressed by it")
             for name in names
             if not any(matches(name.upper(), code) for code in codes)
         ]
     return found
+
+
+def _read(source: str) -> tuple[ast.Module | None, list[tuple[int, str]]]:
+    """Return the tree of `source` and its comments with their lines; nothing if it does not parse.
+
+    Before Python 3.12 the time of `tokenize` grows with the square of what it cannot read; of a source
+    that parses, with its lines ended as Python does, it can read all.
+    """
+    source = plain_script(source)
+    try:
+        tree = parse(source, "source")
+        lines = io.StringIO(source, newline=None)
+        tokens = list(tokenize.generate_tokens(lines.readline))
+    except (SourceError, SyntaxError, ValueError, tokenize.TokenError):
+        return None, []
+    return tree, [(t.start[0], t.string) for t in tokens if t.type == tokenize.COMMENT]

@@ -135,6 +135,8 @@ def causal_leak(facts: SubjectFacts) -> Iterator[Violation]:
             continue  # heads that are split or merged wrongly mix positions, and are told as such
         if fault.kind == "unmasked" and _is_for_a_source(facts, fault):
             continue  # cross-attention that is not given its source: MHA112
+        if fault.kind == "other" and _undone(facts.sites[fault.site]):
+            continue  # what was hidden is multiplied by 0 behind, and counts again: MHA303
         if fault.meant and not fault.stated and any(b.span == fault.span for b in lost):
             continue  # told already, and proven
         weak = bool(fault.meant) and not fault.stated
@@ -240,6 +242,13 @@ def _is_for_a_source(facts: SubjectFacts, fault: CausalFault) -> bool:
     words = facts.sites[fault.site].info.module.lower()
     unused = facts.unused_inputs.value if isinstance(facts.unused_inputs, Known) else ()
     return bool(CROSS.search(words)) or any(one.looks_like_source for one in unused)
+
+
+def _undone(site: SiteFacts) -> bool:
+    """Return whether scores are multiplied by a mask that holds 0, hidden ones as well."""
+    masking = site.masking
+    numbers = masking.value.numbers if isinstance(masking, Known) else ()
+    return any(one.how == "multiplied" and one.value == 0 for one in numbers)
 
 
 def _scrambled(facts: SubjectFacts) -> bool:

@@ -151,5 +151,6 @@ def _initialisation(scale: Scale) -> tuple[str, ...]:
         return ()
     return (
         "the initial weights do not make up for it:"
-        f" rms(W_q)/rms(W_k) = {scale.init_ratio:.3g}, not {scale.expected:.3g}",
+        f" for the width that it reads, W_q starts {scale.init_ratio:.3g} times as large as W_k,"
+        f" not {scale.expected:.3g} times",
     )

@@ -215,6 +215,8 @@ def test_isolated_reads_no_file(mha_lint: CommandLine, folder: Path) -> None:
     ("text", "reason"),
     [
         ("a = " + "[" * 3000, "is not valid TOML (nested too deeply); mend it"),
+        (".".join(["a"] * 30000) + " = 1", "is not valid TOML (nested too deeply); mend it"),
+        ("[" + " . ".join(["'a'"] * 999) + "]", "is not valid TOML (nested too deeply); mend it"),
         ("a = " + "9" * 5000, "is not valid TOML (Exceeds the limit"),
         ("[tool.mha-lint]\ntimeout = inf", "timeout: must be a number of seconds above 0, not inf"),
         ("[tool.mha-lint]\ntimeout = 0x" + "f" * 400, "must be a number of seconds above 0, not "),
@@ -224,7 +226,19 @@ def test_isolated_reads_no_file(mha_lint: CommandLine, folder: Path) -> None:
         ("[tool.mha-lint]\nmemory = 0x" + "f" * 9000, "must be a size as"),
         ("[tool.mha-lint]\njobs = 99999999999999", "must be a whole number above 0"),
     ],
-    ids=["deep", "long", "inf", "large", "largest", "lines", "key", "size", "count"],
+    ids=[
+        "deep",
+        "dotted",
+        "quoted",
+        "long",
+        "inf",
+        "large",
+        "largest",
+        "lines",
+        "key",
+        "size",
+        "count",
+    ],
 )
 def test_hostile_values_are_errors_of_one_short_line(
     text: str, reason: str, tmp_path: Path

@@ -105,3 +105,24 @@ def test_no_more_is_allocated_than_a_pickle_holds(tmp_path: Path) -> None:
     finally:
         tracemalloc.stop()
     assert peak < 50 << 20
+
+
+@pytest.mark.parametrize("archived", [True, False])
+def test_a_pickle_that_asks_for_memory_by_a_number_is_refused(
+    tmp_path: Path, archived: bool
+) -> None:
+    data = b"\x80\x02c__builtin__\nbytearray\nJ\xff\xff\xff\x7f\x85R."
+    path = tmp_path / "a.pt"
+    path.write_bytes(data)
+    if archived:
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("archive/data.pkl", data)
+            archive.writestr("archive/version", "3\n")
+    tracemalloc.start()
+    try:
+        with pytest.raises(SourceError, match="refused: it holds more than tensors"):
+            read_state(path)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 50 << 20

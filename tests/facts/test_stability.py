@@ -44,6 +44,17 @@ def test_an_exponential_without_its_maximum(of: str, measured: Measure, known: K
     assert found.span.line == case.line("powers = ")
 
 
+@pytest.mark.parametrize("small", [0.3, 0.01])
+def test_scores_that_are_small_beside_what_is_added(
+    small: float, measured: Measure, known: Known
+) -> None:
+    added = (SCORES, f"{SCORES} * {small} + 3 * torch.eye(T)")
+    found = known(measured(added, powers("scores.exp()")).site.stability).exponential
+    assert 88 < found.reached < 800
+    for stays in ("(3 * torch.tanh(scores)).exp()", "1 / (1 + torch.exp(-scores))"):
+        assert known(measured(added, powers(stays)).site.stability).exponential is None
+
+
 def test_the_limit_is_that_of_the_type(measured: Measure, known: Known) -> None:
     case = measured(powers("scores.exp()"), **HALF)
     found = known(case.site.stability).exponential

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from mha_lint.model.source import Span
@@ -92,3 +94,23 @@ def test_what_python_cannot_parse_suppresses_nothing(rest: str) -> None:
     source = f"x = 1  # mha-lint: ignore[MHA201]\n{rest}\n"
     assert suppressions(source) == ()
     assert useless_comments(source, ["MHA201"]) == []
+
+
+@pytest.mark.parametrize("end", ["\r(\r", "$\n", "\r\r\n"])
+def test_spaces_before_what_cannot_be_read_take_no_time(end: str) -> None:
+    source = "x = 1  # mha-lint: ignore[MHA201]\n" + "%" * 20000 + " " * 20000 + end
+    start = time.process_time()
+    assert suppressions(source) == ()
+    assert useless_comments(source, ["MHA201"]) == []
+    assert time.process_time() - start < 5  # a minute, in Python before 3.12
+
+
+@pytest.mark.parametrize("end", ["\n", "\r", "\r\n"])
+def test_lines_end_as_python_ends_them(end: str) -> None:
+    source = f"x = 1{' ' * 20000}{end}y = 2  # mha-lint: ignore[MHA201]{end}"
+    start = time.process_time()
+    assert [(one.line, one.codes) for one in suppressions(source)] == [(2, ("MHA201",))]
+    assert useless_comments(source, []) == [
+        (2, "MHA201 is no rule's code, nothing is suppressed by it")
+    ]
+    assert time.process_time() - start < 5

@@ -21,6 +21,7 @@ from mha_lint.model.facts import (
     UnusedInput,
 )
 from mha_lint.model.finding import Label, Severity, Violation
+from mha_lint.model.mask_facts import Masking, MaskNumber
 from mha_lint.model.position_facts import HeadGroups, WrongRepeat
 from mha_lint.model.source import Span
 
@@ -160,6 +161,18 @@ def test_heads_repeated_along_positions(check: Check, subject: Subject, site: Si
     groups = Known(HeadGroups(4, 2, (0, 0, 1, 1), (0, 0, 1, 1), "other", at(12), repeat=repeat), "")
     fault = faulty(CausalFault("mixing", 0, None, LEAK, detail="keys"))
     assert check("MHA309", subject(causality=fault, sites=(site(head_groups=groups),))) == []
+
+
+@pytest.mark.parametrize(
+    ("how", "value", "told"), [("multiplied", 0.0, 0), ("multiplied", 2.0, 1), ("added", 1.0, 1)]
+)
+def test_hidden_scores_times_zero_count_again(
+    check: Check, subject: Subject, site: Site, at: At, how: str, value: float, told: int
+) -> None:
+    number = MaskNumber(at(24), None, how, "bool", value, 0.9)
+    one = site(masking=Known(Masking(numbers=(number,)), "replayed"))
+    fault = faulty(CausalFault("other", 0, at(23), LEAK))
+    assert len(check("MHA309", subject(causality=fault, sites=(one,)))) == told
 
 
 def test_a_right_subject(check: Check, subject: Subject) -> None:

@@ -38,7 +38,8 @@ def test_no_scale(check: Check, site: Site, at: At) -> None:
             help="divide by math.sqrt(head_dim) = 2.45 before the softmax",
             evidence=(
                 "gain",
-                "the initial weights do not make up for it: rms(W_q)/rms(W_k) = 1.02, not 0.408",
+                "the initial weights do not make up for it: for the width that it reads, W_q starts"
+                " 1.02 times as large as W_k, not 0.408 times",
             ),
             confirm="scale",
         )
