@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from types import CodeType
+from functools import partial
+from types import CellType, FunctionType, MethodType
 
 from torch import Tensor, nn
 
@@ -71,29 +72,59 @@ def _all_told(members: Mapping[str, nn.Module]) -> dict[str, dict[Hashable, Hash
 
 
 def _more(module: nn.Module, plain: Told) -> dict[Hashable, Hashable]:
-    """Return the attributes that are not among the plain ones, and how many hooks there are."""
+    """Return what else is held: other attributes, hooks, and which parameters learn or are zero."""
     found: dict[Hashable, Hashable] = {}
     for name, inner in module.named_modules():
+        for own, parameter in inner.named_parameters(recurse=False):
+            found[name, "learns", own] = (parameter.requires_grad, _zero(parameter))
         for own, value in vars(inner).items():
             if own.endswith("_hooks") and value:
-                found[name, "hooks", own] = len(value)
-            elif not own.startswith("_") and (name, "attribute", own) not in plain:
+                found[name, "hooks", own] = tuple(_held(hook) for hook in value.values())
+            elif own not in OF_TORCH and (name, "attribute", own) not in plain:
                 found[name, "held", own] = _held(value)
     return found
 
 
-def _held(value: object) -> Hashable:
+OF_TORCH = frozenset(vars(nn.Module()))
+"""What every module holds: its parts and hooks are told otherwise."""
+DEEP = 4
+"""So far attributes of attributes are looked at."""
+
+
+def _zero(parameter: Tensor) -> bool:
+    try:
+        return not bool(parameter.any())
+    except (RuntimeError, NotImplementedError, ValueError):  # it has no values
+        return False
+
+
+def _held(value: object, depth: int = DEEP) -> Hashable:
     """Return what tells one attribute from others: its content as far as that is plain."""
     if isinstance(value, int | float | str | bytes | None):
         return _rate((type(value), value))
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return (type(value), tuple(_held(v) for v in value))
-    if isinstance(value, dict):
-        return tuple((_held(k), _held(v)) for k, v in value.items())
     if isinstance(value, Tensor):
-        return (tuple(value.shape), value.dtype)
-    code: object = getattr(value, "__code__", None)
-    return code if isinstance(code, CodeType) else ("a", type(value))
+        return (tuple(value.shape), value.dtype, value.requires_grad)
+    if isinstance(value, nn.Module | type) or not depth:
+        return ("a", type(value))
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return (type(value), tuple(_held(v, depth - 1) for v in value))
+    if isinstance(value, dict):
+        return tuple((_held(k, depth - 1), _held(v, depth - 1)) for k, v in value.items())
+    if isinstance(value, partial):
+        return tuple(_held(v, depth - 1) for v in (value.func, value.args, value.keywords))
+    if isinstance(value, FunctionType):
+        cells = tuple(_held(_content(c), depth - 1) for c in value.__closure__ or ())
+        return (value.__code__, _held(value.__defaults__, depth - 1), cells)
+    if isinstance(value, MethodType):
+        return ("method", _held(value.__func__, depth - 1))
+    return ("a", type(value), _held(dict(getattr(value, "__dict__", {})), depth - 1))
+
+
+def _content(cell: CellType) -> object:
+    try:
+        return cell.cell_contents
+    except ValueError:  # nothing was assigned yet
+        return None
 
 
 def _told(module: nn.Module) -> dict[Hashable, Hashable]:

@@ -7,7 +7,9 @@ same calls as those layers in the whole, what is measured on it holds for the wh
 
 from __future__ import annotations
 
+import ast
 import dataclasses
+import re
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,8 +17,9 @@ from torch import nn
 from torch.fx import Node
 
 from mha_lint.capture import Recording, record
-from mha_lint.engine.layers import NUMBER, kinds
+from mha_lint.engine.layers import kinds
 from mha_lint.facts.bench import Bench
+from mha_lint.facts.classes import class_sources
 from mha_lint.model.finding import Finding
 from mha_lint.model.report import SiteReport, TargetReport
 from mha_lint.sites.alike import Constants, Row, Stack, Stretches, products_of_data, stacks_of
@@ -43,7 +46,7 @@ def shorter(subject: Subject, recording: Recording) -> Shorter | None:
         return None
     lists = dict(lists_in(module, LEAST))
     stacks = stacks_of(recording, list(lists.values())) if lists else []
-    if not stacks:
+    if not stacks or any(_picks_by_number(m) for m in _around(module, lists)):
         return None
     constants = Constants()
     whole = Stretches(recording, stacks, constants)
@@ -66,6 +69,68 @@ def shorter(subject: Subject, recording: Recording) -> Shorter | None:
                 return None  # these are no layers, but the heads of one attention
             return Shorter(made[0], bench, tuple(_notes(stacks, places, groups)))
     return None
+
+
+def _around(module: nn.Module, lists: Mapping[str, Sequence[str]]) -> Iterator[nn.Module]:
+    """Yield the modules that hold one of `lists`, whose code goes through it."""
+    for path, held in module.named_modules():
+        if not path or any(one == path or one.startswith(f"{path}.") for one in lists):
+            yield held
+
+
+def _picks_by_number(module: nn.Module) -> bool:
+    """Return whether code of `module` treats one turn of a loop otherwise, by its number.
+
+    In training, say, or with a cache: this recording need not show it. First and last are kept, and
+    turns that repeat are told by what is called.
+    """
+    return any(
+        _picks(part)
+        for source in class_sources(type(module))
+        for part in source.node.body
+        if isinstance(part, ast.FunctionDef) and part.name != "__init__"
+    )
+
+
+def _picks(function: ast.FunctionDef) -> bool:
+    loops = [n for n in ast.walk(function) if isinstance(n, ast.For | ast.comprehension)]
+    counted = {name for loop in loops for name in _counter(loop)}
+    return any(
+        isinstance(node, ast.Compare) and _of_one(node, counted) for node in ast.walk(function)
+    )
+
+
+def _counter(loop: ast.For | ast.comprehension) -> Iterator[str]:
+    target, call = loop.target, loop.iter
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
+        return
+    if call.func.id == "enumerate" and isinstance(target, ast.Tuple):
+        target = target.elts[0]
+    elif call.func.id != "range":
+        return
+    if isinstance(target, ast.Name):
+        yield target.id
+
+
+def _of_one(node: ast.Compare, counted: set[str]) -> bool:
+    """Return whether a number in `counted` is compared with another than the first and the last.
+
+    The last one is told by how many there are: a stated number is that of the whole.
+    """
+    parts = [part for side in (node.left, *node.comparators) for part in ast.walk(side)]
+    if any(isinstance(p, ast.Mod) for p in parts):
+        return False
+    if not any(isinstance(p, ast.Name) and p.id in counted for p in parts):
+        return False
+    last = any(
+        isinstance(p, ast.BinOp)
+        and ast.unparse(p.right) == "1"
+        and isinstance(p.left, ast.Call)
+        and ast.unparse(p.left.func) == "len"
+        for p in parts
+    )
+    numbers = [p.value for p in parts if isinstance(p, ast.Constant)]
+    return not (numbers == [0] or (last and numbers == [1]))
 
 
 def _kinds(stack: Stack, whole: Stretches, module: nn.Module) -> dict[Row, list[Row]]:
@@ -196,13 +261,17 @@ def _first_of_each(findings: Sequence[Finding], names: Mapping[str, int]) -> tup
     """Return `findings` without those that say of a later layer what is said of an earlier one."""
     best: dict[Hashable, Finding] = {}
     for one in sorted(findings, key=lambda f: names.get(f.site or "", len(names))):
-        best.setdefault(_without_numbers(one), one)
+        best.setdefault(_without_places(one), one)
     chosen = {id(f) for f in best.values()}
     return tuple(f for f in findings if id(f) in chosen)
 
 
-def _without_numbers(finding: Finding) -> Hashable:
-    return (finding.code, finding.span, NUMBER.sub("#", finding.message), finding.branch)
+PLACE = re.compile(r"(?<=[A-Za-z_]\.)\d+")
+"""The number of a layer in a path: encoder.layers.3.attention, and no measured one."""
+
+
+def _without_places(finding: Finding) -> Hashable:
+    return (finding.code, finding.span, PLACE.sub("#", finding.message), finding.branch)
 
 
 def _said(report: TargetReport, site: SiteReport) -> Hashable:
@@ -210,7 +279,7 @@ def _said(report: TargetReport, site: SiteReport) -> Hashable:
     own = site.id
     return (
         dataclasses.replace(site, id="", module="", repeated=1),
-        tuple(_without_numbers(f) for f in report.findings if f.site == own),
-        tuple((u.code, NUMBER.sub("#", u.why)) for u in report.undecided if u.site == own),
+        tuple(_without_places(f) for f in report.findings if f.site == own),
+        tuple((u.code, PLACE.sub("#", u.why)) for u in report.undecided if u.site == own),
         tuple((c.verdict, c.departs_at) for c in report.crosscheck if c.site == own),
     )

@@ -22,7 +22,7 @@ def declared_at(module: Any, name: str) -> Span | None:
     current = module
     for part in parts:
         owners.append((current, part))
-        current = getattr(current, part, None) if not part.isdigit() else _item(current, int(part))
+        current = _part(current, part)
         if current is None:
             break
     for owner, attribute in reversed(owners):
@@ -34,9 +34,15 @@ def declared_at(module: Any, name: str) -> Span | None:
     return None
 
 
-def _item(owner: Any, index: int) -> Any:
+def _part(owner: Any, name: str) -> Any:
+    """Return the module or parameter `name` of `owner`, which may be a list of them."""
+    held = getattr(owner, "_modules", {}).get(name)
+    if held is not None:
+        return held
+    if not name.isdigit():
+        return getattr(owner, name, None)
     try:
-        return list(owner.children())[index]
+        return list(owner.children())[int(name)]
     except (AttributeError, IndexError):
         return None
 

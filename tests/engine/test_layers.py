@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+from types import SimpleNamespace
+
 from torch import nn
 
 from mha_lint.engine.layers import Layers, in_order, kinds
@@ -61,3 +65,36 @@ def test_rates_between_none_and_all_are_one_kind() -> None:
     layers = [nn.Dropout(p) for p in (0.0, 0.1, 0.2, 1.0)]
     told = list(kinds({str(i): layer for i, layer in enumerate(layers)}).values())
     assert [told.index(one) for one in told] == [0, 1, 1, 3]
+
+
+def test_what_is_held_privately_or_in_objects_counts() -> None:
+    def scaled(by: float) -> Callable[[float], float]:
+        return lambda x: x * by
+
+    held: list[list[tuple[str, object]]] = [
+        [],
+        [("_window", 4)],
+        [("config", SimpleNamespace(window=4))],
+        [("config", SimpleNamespace(window=5))],
+        [("scale", scaled(2.0))],
+        [("scale", scaled(3.0))],
+        [("scale", functools.partial(max, 1))],
+        [("scale", functools.partial(max, 2))],
+    ]
+    layers = [Layer(i, 8, None) for i in range(8)]
+    for layer, more in zip(layers, held, strict=True):
+        vars(layer).update(dict(more))
+    told = kinds({f"layers.{i}": layer for i, layer in enumerate(layers)})
+    assert len(set(told.values())) == 8
+    own = [{"a": Layer(0, 8, None)} for _ in range(2)]
+    for one in own:
+        vars(one["a"]).update(config=SimpleNamespace(window=4), scale=scaled(2.0))
+    assert kinds(dict(own[0])) == kinds(dict(own[1]))
+
+
+def test_frozen_and_empty_weights_count() -> None:
+    layers = [nn.Linear(4, 4) for _ in range(4)]
+    layers[1].weight.requires_grad_(False)
+    nn.init.zeros_(layers[2].weight)
+    told = list(kinds({str(i): layer for i, layer in enumerate(layers)}).values())
+    assert [told.index(one) for one in told] == [0, 1, 2, 0]

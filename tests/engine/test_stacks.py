@@ -140,6 +140,15 @@ def test_a_layer_that_was_made_otherwise_is_measured(tmp_path: Path, place: int)
     assert sum(count for _, count in rows(report)) == 9
 
 
+def test_what_differs_in_two_layers_is_told_of_both(tmp_path: Path) -> None:
+    made = "Attention(heads=6 if i == 5 else 4, scaled=i not in (3, 5)) for i"
+    report = checked(tmp_path, PLAIN.replace("Attention() for _", made))
+    assert {f.code for f in report.findings} == {"MHA201"}
+    assert [f.message.split(",")[0] for f in report.findings] == [
+        f"the scores are not scaled: head_dim is {width}" for width in (6, 4)
+    ]
+
+
 LOOPS = {
     "a layer that its number in the loop treats otherwise": """
         for i, (layer, norm) in enumerate(zip(self.layers, self.norms)):
@@ -360,3 +369,34 @@ def test_layers_that_share_their_weights_are_each_measured(tmp_path: Path) -> No
 def test_a_list_of_few_is_measured_whole(tmp_path: Path) -> None:
     report = checked(tmp_path, PLAIN.replace("range(9)", "range(4)"))
     assert rows(report) == [(f"layers.{i}", 1) for i in range(4)]
+
+
+HIDDEN = {
+    "a projection that is frozen": ("self.layers[5].q.weight.requires_grad_(False)", "MHA115"),
+    "projections that begin at zero": (
+        "[nn.init.zeros_(p) for m in (self.layers[5].q, self.layers[5].k) for p in m.parameters()]",
+        "MHA114",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", sorted(HIDDEN))
+def test_what_no_call_shows_of_one_layer_is_told(tmp_path: Path, what: str) -> None:
+    line, code = HIDDEN[what]
+    report = checked(tmp_path, PLAIN.replace("self.last =", f"{line}\n            self.last ="))
+    assert [f.code for f in report.findings] == [code]
+    assert "layers.5" in report.findings[0].message
+
+
+@pytest.mark.parametrize(
+    ("turn", "left_out"), [("i == 5", False), ("i == len(self.layers) - 1", True), ("i > 0", True)]
+)
+def test_what_a_number_treats_otherwise_in_training_alone_is_not_left_out(
+    tmp_path: Path, turn: str, left_out: bool
+) -> None:
+    loop = PLAIN.replace("for layer, norm in zip", "for i, (layer, norm) in enumerate(zip").replace(
+        "self.norms):", "self.norms)):"
+    )
+    line = "x = x + layer(norm(x))"
+    other = f"{line}\n                x = x.detach() if self.training and {turn} else x"
+    assert (shortened(tmp_path, loop.replace(line, other)) is not None) == left_out

@@ -100,6 +100,13 @@ def test_the_innermost_class_of_the_user_is_asked(made: ModuleType) -> None:
     )
 
 
+def test_an_element_is_found_by_its_name(made: ModuleType) -> None:
+    stack = made.Stack()
+    (first, _) = stack.blocks
+    stack.blocks = nn.ModuleDict({"7": first})
+    assert shown(declared_at(stack, "blocks.7.own.weight")) == "self.own = nn.Linear(4, 4)"
+
+
 def test_of_nothing(made: ModuleType) -> None:
     assert declared_at(None, "own.weight") is None
     assert declared_at(nn.Linear(2, 2), "weight") is None
