@@ -7,7 +7,6 @@ no TOML is an error that names the file, the key and what would be right.
 from __future__ import annotations
 
 import difflib
-import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -32,6 +31,7 @@ from mha_lint.cli.toml_values import (
     read_table,
     read_tables,
 )
+from mha_lint.model.dotted import is_deep
 from mha_lint.model.finding import Severity
 from mha_lint.model.printable import shown
 from mha_lint.model.settings import PerFileIgnore
@@ -41,9 +41,6 @@ from mha_lint.targets.paths import is_file
 
 DEVICES = ("cpu", "cuda", "auto")
 DTYPES = ("float64", "float32", "bfloat16", "float16")
-DEEP = re.compile(r"""(?<![\w.-])(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){100}""", re.ASCII)
-"""A key of a hundred parts and more: each is a table in the one before, and memory grows with the square
-of their number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +106,7 @@ def _parse(path: Path) -> dict[str, object]:
         if path.exists() and not path.is_file():  # a pipe or a device may never end
             raise ConfigurationError(f"{path}: is no regular file; give --config a TOML file")
         text = path.read_text(encoding="utf-8-sig")
-        if DEEP.search(text):
+        if is_deep(text):
             raise RecursionError
         return tomllib.loads(text)
     except OSError as error:

@@ -121,10 +121,25 @@ def _holds_logarithms(replay: Replay, node: Node) -> bool:
 
     Scores without their maximum are not either, but one of them is 0 in every row.
     """
-    value = replay.base(node)
+    value = _unhidden(replay, node)
     if not value.dim() or bool((value > 0).any()):
         return False
     return bool(int((value == 0).sum()) < value.numel() // max(value.shape))
+
+
+def _unhidden(replay: Replay, node: Node) -> Tensor:
+    """Return the value of `node` with small numbers where what it reads is hidden by large ones.
+
+    Beside those the logarithm of a sum is lost to rounding.
+    """
+    value: Tensor = replay.base(node)
+    for read in operands(node):
+        at = replay.base(read)
+        if at.shape == value.shape and bool((hidden := at.abs() >= HIDDEN).any()):
+            spread = torch.linspace(-1, 1, at.numel(), dtype=at.dtype, device=at.device)
+            (found,) = replay.run([node], {read: torch.where(hidden, spread.view(at.shape), at)})
+            return torch.as_tensor(found)
+    return value
 
 
 def _couplings(dependence: Dependence, replay: Replay, start: Node, end: Node) -> tuple[Node, ...]:

@@ -10,6 +10,7 @@ import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
+from mha_lint.model.dotted import is_deep
 from mha_lint.model.printable import printable
 from mha_lint.targets.notebooks.ipython import plain_script
 from mha_lint.targets.notebooks.read import Notebook, NotebookError, read_notebook
@@ -106,6 +107,8 @@ def _decoded(path: str) -> str:
             stated, _ = tokenize.detect_encoding(handle.readline)
             handle.seek(0)
             text = handle.read().decode(stated)
+        if text.endswith("\\\r\n"):
+            text = text[:-3] + "\n"  # Python lets this pass at the end, and no other end of a line
         return text.replace("\r\n", "\n").replace("\r", "\n")  # as Python itself reads lines
     except UnicodeDecodeError as error:
         name = "UTF-8" if stated in ("utf-8", "utf-8-sig") else stated
@@ -156,6 +159,8 @@ def _cached(path: str, _stamp: int) -> Source:
 
 def parse(text: str, path: str) -> ast.Module:
     """Parse `text`; a syntax error becomes a `SourceError` that names its line."""
+    if is_deep(text):
+        raise SourceError(f"{path} cannot be parsed: it is nested too deeply, or too long")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # invalid escapes are the user's, and harmless

@@ -251,3 +251,16 @@ def test_random_views_and_changes(seed: int, recorded: Recorded) -> None:
     fresh = torch.randn(4, 4, 4, dtype=torch.float64)
     got = Replay(recording, inputs=[fresh]).base(recording.outputs[0])
     torch.testing.assert_close(got, program(fresh), rtol=1e-12, atol=1e-12)
+
+
+def test_what_is_changed_stays_laid_out_as_it_was() -> None:
+    def dropped(x: torch.Tensor) -> torch.Tensor:
+        scores = torch.einsum("qbhd,kbhd->bqhk", x.transpose(0, 1), x.transpose(0, 1))
+        scores *= 0.5
+        return torch.nn.functional.dropout(scores, 0.5)
+
+    recording = record(dropped, (torch.randn(2, 9, 4, 6),), {})
+    assert recording.faithful.ok  # dropout draws its numbers in the order of memory
+    changed = next(n for n in recording.graph.nodes if n.meta["op"] == "mul")
+    assert recording.values[changed].stride() == (324, 9, 81, 1)
+    assert Replay(recording, dtype=None).base(changed).stride() == (324, 9, 81, 1)

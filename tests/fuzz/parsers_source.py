@@ -16,6 +16,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
+from mha_lint.model.dotted import is_deep
 from mha_lint.model.report import NotChecked
 from mha_lint.model.target import TargetSpec
 from mha_lint.rulebook.suppress import suppressions, useless_comments
@@ -203,7 +204,8 @@ def check_source(data: bytes, folder: Path) -> None:
     except SourceError as error:
         one_line(error.reason)
         require(str(file) in error.reason, "a message without the file's name")
-        require(_tree(data) is None, "a file that Python reads is refused")
+        refused = _tree(data) is None or is_deep(data.decode("latin-1"))
+        require(refused, "a file that Python reads is refused")
         return
     own = _tree(data)
     if own is not None:

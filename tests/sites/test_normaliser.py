@@ -88,6 +88,20 @@ def test_logits_hold_scale_and_mask(found: Find) -> None:
     torch.testing.assert_close(logits, expected)
 
 
+def test_logarithms_that_rounding_lost_are_some(found: Find) -> None:
+    hidden = torch.ones(5, 7).bool()
+    hidden[4, 5:] = False
+    lowest = torch.finfo(torch.float32).min
+
+    def weigh(s: Tensor) -> Tensor:
+        s = s.masked_fill(hidden, lowest)
+        return torch.exp(s - s.logsumexp(-1, keepdim=True))
+
+    (site,) = found(attend(weigh), Q, K, V).sites
+    assert site.normaliser.element == "coupled"
+    assert site.normaliser.weights.meta["op"] == "exp"
+
+
 def sparsemax(s: Tensor) -> Tensor:
     ordered = s.sort(-1, descending=True).values
     total = ordered.cumsum(-1) - 1

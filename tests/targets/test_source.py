@@ -123,7 +123,10 @@ def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
     assert caught.value.reason == f"{path} is 40 MiB large, more than the 2 MiB that are read"
 
 
-@pytest.mark.parametrize("text", ["(" * 5000, "-" * 20000 + "1", "x" + "[0]" * 50000])
+@pytest.mark.parametrize(
+    "text",
+    ["(" * 5000, "-" * 20000 + "1", "x" + "[0]" * 50000, f"from a{'.a' * 10000} import b"],
+)
 def test_deep_nesting_is_told(text: str, tmp_path: Path) -> None:
     path = tmp_path / "deep.py"
     path.write_text(text)
@@ -140,3 +143,12 @@ def test_a_message_is_one_line_whatever_the_file_is_called(tmp_path: Path) -> No
     with pytest.raises(SourceError) as caught:
         read_source(str(path))
     assert r"a\nerror b.py" in caught.value.reason and "\n" not in caught.value.reason
+
+
+def test_what_python_lets_pass_at_the_end_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "ends.py"
+    path.write_bytes(b"x = 1\r\n\\\r\n")
+    assert read_source(str(path)).text == "x = 1\n\n"
+    path.write_bytes(b"x = 1 +\\\r\n")
+    with pytest.raises(SourceError, match="syntax error"):
+        read_source(str(path))

@@ -11,6 +11,7 @@ import re
 import warnings
 from dataclasses import dataclass
 
+from mha_lint.model.dotted import is_deep
 from mha_lint.targets.words import words
 
 OTHER_LANGUAGES = words(
@@ -96,6 +97,8 @@ def parses(text: str) -> bool:
 
 def syntax_error(text: str) -> tuple[int, str] | None:
     """Return line and message of the first syntax error of `text`, or None."""
+    if is_deep(text):
+        return 1, "too many nested names"
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # invalid escapes are the user's, and harmless
