@@ -23,6 +23,8 @@ SIGNED = frozenset({"tanh", "gelu", "silu", "elu", "leaky_relu", "logsigmoid", "
 
 STEP = 0.37
 """By how much one element is moved to see what else moves."""
+FAINT = 1e-9
+"""A smaller change of the weights, beside the largest of them, tells nothing."""
 SPOTS = 24
 """Places to try: behind a sparse normaliser or a mask most elements move nothing."""
 MOST = 16
@@ -174,13 +176,25 @@ def _first_coupling(replay: Replay, cut: Node, path: list[Node], end: Node) -> N
             moved = replay.run(path, {cut: moved_in.reshape(at.shape)})
         except (RuntimeError, IndexError):
             continue  # code that sorts or counts may fail on moved data
-        if not _changed(moved[-1], replay.base(end)).any():
+        if not _clearly_changed(moved[-1], replay.base(end)):
             continue
         for node, value in zip(path, moved, strict=True):
             if int(_changed(value, replay.base(node)).sum()) > max(1, value.numel() // at.numel()):
                 return node
         return None
     return None
+
+
+def _clearly_changed(value: Tensor, base: Tensor) -> bool:
+    """Return whether `value` differs from `base` by so much that what it shares among others shows.
+
+    A score far below the others of its row moves its own weight a little, and theirs by rounding.
+    """
+    changed = _changed(value, base)
+    if not bool(changed.any()):
+        return False
+    size = base[torch.isfinite(base)].abs().max() if bool(torch.isfinite(base).any()) else 1.0
+    return bool(((value - base).abs()[changed] > FAINT * size).any())
 
 
 def _spots(at: Tensor) -> list[int]:
@@ -193,8 +207,8 @@ def _spots(at: Tensor) -> list[int]:
             below &= at < at.amax(axis, keepdim=True) - STEP
     low = below.reshape(-1).nonzero().flatten().tolist()
     low = low[:: max(1, len(low) // SPOTS)][::-1]
-    # Where scores hardly differ none stays below; a mask may hide the first and the last ones.
-    spread = range(n // (2 * SPOTS), n, max(1, n // SPOTS)) if not low else ()
+    # Where scores hardly differ, or differ much, few stay below; a mask may hide the first and the last.
+    spread = range(n // (2 * SPOTS), n, max(1, n // SPOTS)) if len(low) < SPOTS // 3 else ()
     return list(dict.fromkeys(max(0, min(n - 1, s)) for s in (*low, *last_rows, *spread)))
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from mha_lint.facts.bench import Bench
+from mha_lint.sites.normaliser import _spots
 
 Find = Callable[..., Bench]
 
@@ -100,6 +101,15 @@ def test_logarithms_that_rounding_lost_are_some(found: Find) -> None:
     (site,) = found(attend(weigh), Q, K, V).sites
     assert site.normaliser.element == "coupled"
     assert site.normaliser.weights.meta["op"] == "exp"
+
+
+def test_where_few_scores_stay_below_many_places_are_tried() -> None:
+    at = torch.zeros(20, 30)
+    at[3, 4] = -1.0
+    places = _spots(at)
+    assert places[0] == 94
+    assert len({place // 30 for place in places}) > 15
+    assert _spots(torch.randn(20, 30, generator=torch.Generator().manual_seed(0)))[0] != 94
 
 
 def sparsemax(s: Tensor) -> Tensor:

@@ -95,6 +95,12 @@ def _named_at(span: Span | None, fill: float) -> Span | None:
     for node in ast.walk(tree):
         if isinstance(node, ast.Name | ast.Attribute) and _within(node, span):
             used.add(node.id if isinstance(node, ast.Name) else node.attr)
+        elif (
+            isinstance(node, ast.Constant)
+            and _within(node, span)
+            and _close(abs(_literal(node)), abs(fill))
+        ):
+            return None  # it stands there itself
     function = max(
         (f for f in functions_of(span.path) if f.lineno <= span.line <= (f.end_lineno or 0)),
         key=lambda f: f.lineno,
@@ -130,7 +136,9 @@ def _literal(node: ast.expr) -> float:
         return -_literal(node.operand)
     if isinstance(node, ast.Call) and len(node.args) == 1 and not node.keywords:
         try:
-            return float(ast.literal_eval(node.args[0]))  # float("-inf"), torch.tensor(-1e9)
+            value = ast.literal_eval(node.args[0])  # float("-inf"), torch.tensor(-1e9)
+            whole = isinstance(value, int) and value >= 0  # as of x.size(0), whatever that gives
+            return math.nan if whole else float(value)
         except (ValueError, TypeError, SyntaxError):
             return math.nan
     return math.nan

@@ -277,6 +277,16 @@ def test_fills_that_leave_weight(line: str, how: str, fill: float, measured: Mea
     assert weak.kept > 1e-6 and weak.loud == weak.kept
 
 
+@pytest.mark.parametrize("of", ["0", "zero"])
+def test_where_the_fill_is_named(of: str, measured: Measure) -> None:
+    line = f"scores = scores.masked_fill(~m.view(S, -1, 1, T), {of})"
+    before = "S = x.size(0)\n        zero = 0.0"
+    case = measured(text=ahead(KEEP, f"{before}\n        {line}"), call=MASKED_CALL)
+    (weak,) = masking(case).weak
+    assert weak.span is not None
+    assert weak.span.line == case.line(line if of == "0" else "zero = 0.0")
+
+
 def test_a_fill_that_only_large_inputs_outrun(measured: Measure) -> None:
     text = ahead(KEEP, "scores = scores.masked_fill(~m, -30.0)")
     (weak,) = masking(measured(text=text, call=MASKED_CALL)).weak
