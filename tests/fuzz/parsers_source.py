@@ -204,7 +204,7 @@ def check_source(data: bytes, folder: Path) -> None:
     except SourceError as error:
         one_line(error.reason)
         require(str(file) in error.reason, "a message without the file's name")
-        refused = _tree(data) is None or is_deep(data.decode("latin-1"))
+        refused = is_deep(data.decode("latin-1")) or _tree(data) is None
         require(refused, "a file that Python reads is refused")
         return
     own = _tree(data)
