@@ -51,7 +51,8 @@ def kinds(members: Mapping[str, nn.Module]) -> dict[str, Hashable]:
 
     Other than in `Layers`, the members belong to one model, and what else they hold counts as well.
     """
-    told = {path: told | _more(members[path], told) for path, told in _all_told(members).items()}
+    plain = {path: _told(module) for path, module in members.items()}
+    told = {path: one | _more(members[path], one) for path, one in plain.items()}
     own = _numbers_of_layers(told)
     return {
         path: frozenset((key, _rate(value)) for key, value in _without(one, own).items())
@@ -65,10 +66,6 @@ def _rate(value: Hashable) -> Hashable:
         case (_, float(number)) if 0 < number < 1:
             return "rate"
     return value
-
-
-def _all_told(members: Mapping[str, nn.Module]) -> dict[str, dict[Hashable, Hashable]]:
-    return {path: _told(module) for path, module in members.items()}
 
 
 def _more(module: nn.Module, plain: Told) -> dict[Hashable, Hashable]:

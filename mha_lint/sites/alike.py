@@ -10,14 +10,14 @@ from __future__ import annotations
 import bisect
 from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import torch
 from torch.fx import Node
 
 from mha_lint.capture import Recording
 from mha_lint.sites.dependence import op
-from mha_lint.sites.parts import learned_nodes, multiplies_data
+from mha_lint.sites.parts import learned_nodes, multiplies_data, plain
 
 Row: TypeAlias = tuple[str, ...]
 """The paths of the modules at one place of lists that are gone through together."""
@@ -165,21 +165,8 @@ class Stretches:
                 return (number, path[len(own) :])
         return path
 
-    def _plain(self, value: Any, index: int) -> Hashable:
-        if isinstance(value, Node):
-            return self._read(value, index)
-        if isinstance(value, (tuple, list)):
-            return tuple(self._plain(v, index) for v in value)
-        if isinstance(value, Mapping):
-            return tuple((k, self._plain(v, index)) for k, v in value.items())
-        if isinstance(value, slice):
-            ends = (value.start, value.stop, value.step)
-            return ("slice", *(self._plain(v, index) for v in ends))
-        try:
-            hash(value)
-        except TypeError:
-            return repr(value)
-        return (type(value).__name__, value)
+    def _plain(self, value: object, index: int) -> Hashable:
+        return plain(value, lambda node: self._read(node, index))
 
     def _read(self, node: Node, index: int) -> Hashable:
         """Return from where a stretch reads `node`."""

@@ -7,7 +7,7 @@ Parts that are alike (the layers of a model) are found together.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -176,30 +176,40 @@ def _key(recording: Recording, nodes: list[Node], path: str) -> Hashable:
     place = {node: index for index, node in enumerate(nodes)}
     outside: dict[Node, int] = {}  # numbered as they come: q, k and v may read one thing, or two
 
-    def plain(value: Any) -> Hashable:
-        if isinstance(value, Node):
-            known = place.get(value)
-            if known is not None:
-                return known
-            held = recording.values.get(value)
-            number = outside.setdefault(value, len(outside))
-            if not isinstance(held, torch.Tensor):
-                return ("other", number)
-            return (number, tuple(held.shape), held.dtype, bool(value.meta.get("parameter")))
-        if isinstance(value, (tuple, list)):
-            return tuple(plain(v) for v in value)
-        if isinstance(value, dict):
-            return tuple((k, plain(v)) for k, v in value.items())
-        if isinstance(value, slice):
-            return ("slice", plain(value.start), plain(value.stop), plain(value.step))
-        try:
-            hash(value)
-        except TypeError:
-            return repr(value)
-        return (type(value).__name__, value)
+    def read(node: Node) -> Hashable:
+        known = place.get(node)
+        if known is not None:
+            return known
+        held = recording.values.get(node)
+        number = outside.setdefault(node, len(outside))
+        if not isinstance(held, torch.Tensor):
+            return ("other", number)
+        return (number, tuple(held.shape), held.dtype, bool(node.meta.get("parameter")))
 
     told = tuple(
-        (op(n), plain(n.args), plain(n.kwargs), str(n.meta.get("module", ""))[len(path) :])
+        (
+            op(n),
+            plain(n.args, read),
+            plain(n.kwargs, read),
+            str(n.meta.get("module", ""))[len(path) :],
+        )
         for n in nodes
     )
     return (_class_of(recording, path), told)
+
+
+def plain(value: Any, read: Callable[[Node], Hashable]) -> Hashable:
+    """Return what arguments of a call hold, equal for equal ones; `read` tells of each node among them."""
+    if isinstance(value, Node):
+        return read(value)
+    if isinstance(value, (tuple, list)):
+        return tuple(plain(v, read) for v in value)
+    if isinstance(value, Mapping):
+        return tuple((k, plain(v, read)) for k, v in value.items())
+    if isinstance(value, slice):
+        return ("slice", *(plain(v, read) for v in (value.start, value.stop, value.step)))
+    try:
+        hash(value)
+    except TypeError:
+        return repr(value)
+    return (type(value).__name__, value)

@@ -400,3 +400,21 @@ def test_what_a_number_treats_otherwise_in_training_alone_is_not_left_out(
     line = "x = x + layer(norm(x))"
     other = f"{line}\n                x = x.detach() if self.training and {turn} else x"
     assert (shortened(tmp_path, loop.replace(line, other)) is not None) == left_out
+
+
+TEXT = """
+    class Text(str):
+        __hash__ = str.__hash__
+
+        def __eq__(self, other):
+            raise SystemExit(3)
+
+"""
+
+
+def test_layers_that_cannot_be_compared_are_each_measured(tmp_path: Path) -> None:
+    own = "[setattr(layer, 'own', Text('x')) for layer in self.layers]"
+    report = checked(
+        tmp_path, TEXT + PLAIN.replace("self.last =", f"{own}\n            self.last =")
+    )
+    assert rows(report) == [(f"layers.{i}", 1) for i in range(9)]
